@@ -7,15 +7,18 @@ pub mod access_log;
 mod answer;
 mod apps;
 mod byte_ring;
+mod destination_rules;
 mod domain_redirects;
 pub mod events;
 pub mod fleet_view;
 pub mod geo;
 pub mod handle;
 mod jobs;
+mod last_core;
 mod lists;
 mod load;
 mod purges;
+mod reading;
 mod reply;
 mod sites;
 mod slug_filter;
@@ -38,10 +41,14 @@ pub use self::answer::{
     ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, TaskLookup, VisitsAnswer, WriteFailure,
 };
 pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
+pub use self::destination_rules::{
+    DestinationRulesAnswer, DestinationRulesOrder, DestinationRulesQueue, PublishedRules,
+};
 pub use self::domain_redirects::{
     DomainRedirectsAnswer, DomainRedirectsOrder, DomainRedirectsQueue, PublishedRedirects,
 };
 pub use self::jobs::{Job, JobDone, JobKind, JobQueues, SnapshotQueue};
+pub use self::last_core::AnswerOfLastCore;
 pub use self::lists::{
     CountsAnswer, CrawlableAnswer, DomainsAnswer, EndedAnswer, GroupsAnswer, HostCounts, LinksAnswer, ListQueues,
     ListRequest, ReferrersAnswer, TagsAnswer,
@@ -50,7 +57,11 @@ pub use self::load::{
     ChangedCodes, FilterBlocks, LoadBatch, LoadCredit, LoadedPage, MEMORY_LIMIT_LOW, RULED_WORDS, RuledBits,
     StoredCodes, ruled_place,
 };
-pub use self::purges::{PurgeAnswer, PurgeNode, PurgeOrder, PurgeProgress, PurgeQueue, PurgeSite, PurgeStep};
+pub use self::purges::{
+    PurgeAnswer, PurgeFailure, PurgeNode, PurgeOrder, PurgeProgress, PurgeQueue, PurgeSite, PurgeStep,
+    SelectionProgress,
+};
+pub use self::reading::{PageQueue, PageRequest, ReadRequest, ReaderQueue};
 pub use self::reply::{Answer, LentCodes, Reply};
 pub use self::sites::{GiveUpOrder, GiveUpOutcome, GiveUpReport, SiteOrders};
 pub use self::snapshots::{JoinSnapshot, SnapshotProvider, SnapshotRefusal};
@@ -66,14 +77,12 @@ use carom_model::destination::hosts::HostSet;
 use carom_model::link::history::Author;
 use carom_model::link::record::DamagedRange;
 use carom_model::link::{DueEvent, Link, Version};
-use carom_model::query::Filter;
 use carom_model::redirect::Lookup;
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{Echo, Partition, State};
-use carom_model::visits::tally::Subject;
 use carom_telemetry::stats::LatencySummary;
 use carom_tls::identity::TlsIdentity;
 
@@ -88,34 +97,6 @@ pub const IMPORT_PATH: &str = "/rest/v3/short-urls/bulk/import";
 
 /// Paths whose requests may have bodies of any length.
 pub const STREAM_PATHS: &[&str] = &[BULK_PATH, CHANGES_PATH, IMPORT_PATH];
-
-/// A request of a core to the readers of the store.
-#[derive(Debug)]
-pub enum ReadRequest {
-    /// Read the whole record of a code, and its visit counts.
-    Link {
-        /// The code.
-        code: Code,
-        /// The task that waits for the answer.
-        ticket: Ticket<LinkAnswer>,
-    },
-    /// Read all visit statistics of a link, of all links, or of requests for missing codes.
-    Visits {
-        /// The link, or the group, that the visits are counted for.
-        subject: Subject,
-        /// True if the link is known to exist, so that the store need not have it.
-        exists: bool,
-        /// The task that waits for the answer.
-        ticket: Ticket<VisitsAnswer>,
-    },
-    /// Read the edit history of a code.
-    Edits {
-        /// The code.
-        code: Code,
-        /// The task that waits for the answer.
-        ticket: Ticket<EditsAnswer>,
-    },
-}
 
 /// The answer of Redis to a request, before the store decides it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -144,24 +125,24 @@ pub enum FleetDecision {
     },
     /// Redis has not decided: it did not answer, or nothing was asked.
     NoReply {
-        /// True if Redis was asked, so that it may have made the change without confirming it.
-        asked: bool,
-        /// True if this node may decide alone as far as it can.
-        alone: bool,
+        /// True if the request was sent to Redis, which may have made the change without confirming it.
+        was_sent: bool,
+        /// True if this node may carry out deletes, and creates with generated codes, without Redis.
+        may_decide_alone: bool,
     },
 }
 
 impl FleetDecision {
     /// True if Redis has made the change, or may have.
     pub fn may_be_done(&self) -> bool {
-        matches!(self, FleetDecision::Accepted { .. } | FleetDecision::NoReply { asked: true, .. })
+        matches!(self, FleetDecision::Accepted { .. } | FleetDecision::NoReply { was_sent: true, .. })
     }
 }
 
 /// Entries of the stream of one partition, decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamBatch {
-    /// The partition.
+    /// The partition whose stream has the entries.
     pub partition: Partition,
     /// The entries in their order. An entry without a change is `None`.
     pub entries: Vec<(StreamPosition, Option<StreamChange>)>,
@@ -215,7 +196,7 @@ pub enum WriterOrder {
     Delivered(Vec<OutboxReply>),
     /// The position in a stream is lost. The node continues at the end of the stream, and must compare the partition.
     PositionLost {
-        /// The partition.
+        /// The partition to compare.
         partition: Partition,
         /// The end of the partition's stream.
         at: StreamPosition,
@@ -276,7 +257,7 @@ pub struct RemovalResult {
 /// answer is [`ToCore::LookupDone`].
 #[derive(Clone, Copy, Debug)]
 pub struct LookupRequest {
-    /// The code.
+    /// The code to look up.
     pub code: Code,
     /// The core that asks.
     pub core: CoreId,
@@ -302,7 +283,7 @@ impl LookupRequest {
 /// A request to visit a link with a visit limit. The answer is [`ToCore::LookupDone`].
 #[derive(Clone, Copy, Debug)]
 pub struct VisitRequest {
-    /// The code.
+    /// The code of the link to visit.
     pub code: Code,
     /// The core that asks.
     pub core: CoreId,
@@ -359,17 +340,6 @@ impl AllowanceQueue {
     }
 }
 
-/// A request for a page of an export.
-#[derive(Debug)]
-pub struct PageRequest {
-    /// The key behind which the page begins; empty for the first page.
-    pub behind: Vec<u8>,
-    /// The links to include.
-    pub filter: Arc<Filter>,
-    /// The task that waits for the answer.
-    pub ticket: Ticket<Page>,
-}
-
 /// A durable change that must become visible.
 #[derive(Debug)]
 pub enum LinkChange {
@@ -405,7 +375,7 @@ pub enum Absence {
 pub enum ToCore {
     /// Apply a durable change of a code that the core owns, and then answer.
     Apply {
-        /// The change.
+        /// The change, which the store has already.
         change: LinkChange,
         /// The number of the commit, see [`carom_store::links::Links::commits`].
         commit: u64,
@@ -446,7 +416,7 @@ pub enum ToCore {
     Fence(Arc<FollowFence>),
     /// The result of a look-up.
     LookupDone {
-        /// The code.
+        /// The code that was looked up.
         code: Code,
         /// The number that the core gave to the look-up.
         token: u64,
@@ -460,7 +430,7 @@ pub enum ToCore {
     },
     /// A link of the core that was read from the store, for its memory.
     CacheLink {
-        /// The code.
+        /// The code of the link, which the core owns.
         code: Code,
         /// The link; `None` if its record is damaged.
         link: Option<Arc<Link>>,
@@ -479,10 +449,10 @@ pub enum ToCore {
     Lend(Ticket<LentCodes>),
     /// Report the latency quantiles to a task.
     Report(Ticket<Box<LatencySummary>>),
-    /// The new list of hosts that new links may lead to.
-    Hosts(Arc<HostSet>),
-    /// The new block list of hosts.
-    Blocked(Arc<HostSet>),
+    /// The new list of hosts that new links may lead to; `None` if any host is allowed.
+    Hosts(Option<Arc<HostSet>>),
+    /// The new block list of hosts; `None` if no host is blocked.
+    Blocked(Option<Arc<HostSet>>),
     /// The new certificates for TLS.
     Identity(TlsIdentity),
     /// The new locations of addresses.
@@ -491,6 +461,8 @@ pub enum ToCore {
     Keys(Arc<Keyring<App>>),
     /// The new redirects of domains.
     DomainRedirects(Arc<PublishedRedirects>),
+    /// The last save of destination rules, with both lists that follow from it.
+    DestinationRules(Arc<PublishedRules>),
     /// All cores have their links: accept clients.
     Open,
     /// Stop accepting, finish the requests in flight, then end.
@@ -582,9 +554,3 @@ pub type LookupQueue = SyncSender<LookupRequest>;
 
 /// The bounded queue to the thread that manages API keys, shared by all cores.
 pub type AppsQueue = SyncSender<AppsOrder>;
-
-/// The queue to the readers, shared by all cores.
-pub type ReaderQueue = SyncSender<ReadRequest>;
-
-/// The queue to the thread that reads the store page by page, shared by all cores.
-pub type PageQueue = SyncSender<PageRequest>;

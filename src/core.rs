@@ -23,7 +23,9 @@
 //!
 //! For redirects, cores share only memory without locks: the rings of the mesh, its `Presence` (which cores sleep), the
 //! filter `RuledCodes`, the rate limits of addresses (`MissLimiter`, which compares and swaps), the knowledge about the
-//! fleet (`FleetView`), and the counters in `stats`. A core never waits for a disk, a lock, a log or a service.
+//! fleet (`FleetView`), and the counters in `stats`. A redirect therefore waits for no disk, lock, log or service.
+//! Other requests take short locks: on the keys of TLS tickets, console sessions, idempotency keys, or lists for the
+//! status page.
 
 mod access;
 mod admission;

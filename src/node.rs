@@ -33,6 +33,7 @@ use carom_model::domains::Domains;
 use carom_model::link::creator_links::CreatorLinks;
 use carom_settings::Settings;
 use carom_settings::access_log::terms::LogPlace;
+use carom_settings::check::RulesInForce;
 use carom_settings::exit::{Exit, Reason};
 use carom_shards::{CoreCount, CoreId};
 use carom_telemetry::clock::{Clock, unix_ms};
@@ -44,8 +45,8 @@ use self::base::Base;
 use self::bypass::NodeBypass;
 use self::cores::{CoreEnds, CorePlan};
 use self::recorders::Rings;
-use self::signals::{Event, next_event};
 pub use self::signals::{Hangup, SignalInbox, SignalSender};
+use self::signals::{ProcessEvent, next_event};
 use self::supervisor::{StopPhase, Supervisor};
 use crate::api::{self, MercureHub, Sessions, Site};
 use crate::bridge::handle::{NodeContext, miss_limiter};
@@ -54,10 +55,12 @@ use crate::core::CoreEvent;
 use crate::services::api_keys;
 use crate::services::api_keys::file;
 use crate::services::certificates::{Certificates, Reload};
+use crate::services::loader::LoadPace;
 use crate::services::threads::priority;
 use crate::startup::data_dir::lock;
 use crate::startup::domains::own_authorities;
-use crate::startup::{files, home, joining, preflight};
+use crate::startup::joining::{self, JoinAtStart};
+use crate::startup::{files, home, preflight};
 
 /// Runs a node until SIGTERM or SIGINT stops it; SIGHUP reloads certificates. It receives signals once it has locked its
 /// data directory. Blocks the calling thread.
@@ -87,13 +90,17 @@ fn run(settings: &Settings, receive: impl FnOnce() -> Result<SignalInbox, Exit>)
     let SignalInbox { events, inbox } = receive()?;
     let certificates = files::certificates(settings)?;
     fleet::check_code_secret(settings)?;
-    if !joining::at_start(settings, &|| matches!(inbox.try_recv(), Ok(Event::Stop(_))))? {
-        tracing::info!("stopped during the join; the next start continues");
-        return Ok(());
-    }
+    let pace = match joining::at_start(settings, &|| matches!(inbox.try_recv(), Ok(ProcessEvent::Stop(_))))? {
+        JoinAtStart::Unneeded => LoadPace::Full,
+        JoinAtStart::Done => LoadPace::BesidePeer,
+        JoinAtStart::Stopped => {
+            tracing::info!("stopped during the join; the next start continues");
+            return Ok(());
+        }
+    };
     home::mark(settings)?;
     let limits = connection_limits(settings, ready.open_files);
-    let node = Node::start(settings, keys, certificates, limits, events)?;
+    let node = Node::start((settings, pace), keys, certificates, limits, events)?;
     node.run(&inbox)
 }
 
@@ -152,19 +159,18 @@ struct Node {
 
 impl Node {
     fn start(
-        settings: &Settings,
+        (settings, pace): (&Settings, LoadPace),
         (keys, is_unsure): (Registry, bool),
         certificates: Option<Certificates>,
         limits: [ConnectionLimits; 2],
-        events: Sender<Event>,
+        events: Sender<ProcessEvent>,
     ) -> Result<Node, Exit> {
-        let (mut supervisor, (base, ends)) = (Supervisor::default(), base::open(settings)?);
+        let (mut supervisor, (base, ends)) = (Supervisor::default(), base::open(settings, pace)?);
         let Rings { senders, visits, access, visit_log } = Rings::new(settings, base.cores)?;
         let mut store = store_services::start(settings, &base, (visits, visit_log), access, &mut supervisor)?;
         let joined = fleet::join(settings, &base, (&store.writer, &store.visits), store.deliveries)?;
         let fleet::FleetHandles { fleet, gateway, look_ups, bulk_look_ups, view, expiry, source } = joined;
         let (sources, segments) = supply::start_replenisher(settings, &base, source, &mut supervisor)?;
-        supply::start_host_lists(settings, &base, &mut supervisor)?;
         let (apps, has_keys) = supply::start_api_keys(settings, &base, keys, is_unsure, &mut supervisor)?;
         let (domains, has_others, domain_redirects) = supply::start_domains(settings, &base, &ends, &mut supervisor)?;
         let hub = event_log::start(settings, &base, &domains, (&mut store.lists, &store.visits), &mut supervisor)?;
@@ -181,6 +187,7 @@ impl Node {
             allowances: store.allowances,
             apps,
             domain_redirects,
+            destination_rules: supply::start_destination_rules(settings, &base, &mut supervisor)?,
             miss_limiter: miss_limiter(settings.limits.misses_per_second),
             reader: store.reader,
             pages: Arc::clone(&base.pages),
@@ -223,7 +230,7 @@ impl Node {
     }
 
     /// Accepts clients once all links are in memory, waits for the signal to stop, and stops the node.
-    fn run(self, inbox: &Receiver<Event>) -> Result<(), Exit> {
+    fn run(self, inbox: &Receiver<ProcessEvent>) -> Result<(), Exit> {
         let mut loading = self.cores.get();
         // The cores and the admin listener.
         let mut opening = self.cores.get() + 1;
@@ -242,21 +249,21 @@ impl Node {
                 continue;
             };
             match event {
-                Event::Core(CoreEvent::Loaded(core)) if core.index() < self.cores.get() => {
+                ProcessEvent::Core(CoreEvent::Loaded(core)) if core.index() < self.cores.get() => {
                     loading -= 1;
                     if loading == 0 && !self.stats.draining.load(Ordering::Relaxed) {
                         self.cores.cores().for_each(|core| self.mailboxes.to(core).post(ToCore::Open));
                     }
                 }
-                Event::Core(CoreEvent::Loaded(_)) => {}
-                Event::Core(CoreEvent::Opened(_)) => {
+                ProcessEvent::Core(CoreEvent::Loaded(_)) => {}
+                ProcessEvent::Core(CoreEvent::Opened(_)) => {
                     opening -= 1;
                     if opening == 0 {
                         self.announce();
                         looks_at = self.notify_once_ready();
                     }
                 }
-                Event::Stop(signal) => {
+                ProcessEvent::Stop(signal) => {
                     let is_first = !self.stats.draining.swap(true, Ordering::AcqRel);
                     // A second signal skips the drain delay.
                     let delay = if is_first && opening == 0 { self.drain_delay } else { Duration::ZERO };
@@ -266,17 +273,17 @@ impl Node {
                     }
                     drains_at = (is_first || drains_at.is_some()).then(|| Instant::now() + delay);
                 }
-                Event::Reload => match &self.certificates {
+                ProcessEvent::Reload => match &self.certificates {
                     Some(reload) => reload.now(),
                     None => tracing::info!("SIGHUP: no certificates to reload"),
                 },
-                Event::Core(CoreEvent::Ended(core, Err(error))) => {
+                ProcessEvent::Core(CoreEvent::Ended(core, Err(error))) => {
                     let what = format!("core {core} ended: {error}");
                     tracing::error!("{what}");
                     return Err(Exit::new(Reason::ThreadEnded, what));
                 }
-                Event::Core(CoreEvent::Ended(core, Ok(()))) if core.index() < self.cores.get() => ended += 1,
-                Event::Core(CoreEvent::Ended(..)) => {
+                ProcessEvent::Core(CoreEvent::Ended(core, Ok(()))) if core.index() < self.cores.get() => ended += 1,
+                ProcessEvent::Core(CoreEvent::Ended(..)) => {
                     failure = Some(Exit::new(Reason::ThreadEnded, "the admin listener ended unexpectedly"));
                     self.stats.draining.store(true, Ordering::Release);
                     self.drain();
@@ -352,6 +359,7 @@ fn site(
         admin_hosts: listeners::names_of_admin(settings),
         sessions: Sessions::default(),
         settings: serde_json::json!(settings.shown()),
+        rules: RulesInForce::of(settings),
     }
 }
 

@@ -106,7 +106,7 @@ pub struct AccessEntry<'a> {
 
 impl<'a> Request<'a> {
     /// Builds a request without a body from its head, which holds at least a whole request line of HTTP/1.
-    pub fn of_head(head: &'a [u8], host: &'a [u8], referer: &'a [u8], agent: &'a [u8]) -> Request<'a> {
+    pub fn from_head(head: &'a [u8], host: &'a [u8], referer: &'a [u8], agent: &'a [u8]) -> Request<'a> {
         let start = head.iter().position(|byte| !b"\r\n".contains(byte)).unwrap_or(head.len());
         let line = &head[start..];
         let line = &line[..memchr::memchr(b'\n', line).unwrap_or(line.len())];
@@ -322,22 +322,25 @@ mod tests {
                 })
                 .collect();
             for (index, entry) in entries.iter().enumerate() {
-                let told = match index % 2 {
+                let sent = match index % 2 {
                     0 => sender.send(entry),
                     _ => sender.send_pending(PendingEntry::new(&entry.request), entry.outcome),
                 };
-                prop_assert!(told);
+                prop_assert!(sent);
             }
-            let mut heard = 0;
+            let mut received = 0;
             receiver.drain(|entry| {
-                let told = &entries[heard];
-                assert_eq!(entry.outcome, told.outcome);
-                assert_eq!(entry.request.texts(), told.request.texts());
-                assert_eq!(entry.request.address, told.request.address.map(|address| address.to_canonical()));
-                assert_eq!((entry.request.is_secure, entry.request.protocol), (told.request.is_secure, told.request.protocol));
-                heard += 1;
+                let sent = &entries[received];
+                assert_eq!(entry.outcome, sent.outcome);
+                assert_eq!(entry.request.texts(), sent.request.texts());
+                assert_eq!(entry.request.address, sent.request.address.map(|address| address.to_canonical()));
+                assert_eq!(
+                    (entry.request.is_secure, entry.request.protocol),
+                    (sent.request.is_secure, sent.request.protocol)
+                );
+                received += 1;
             });
-            prop_assert_eq!(heard, entries.len());
+            prop_assert_eq!(received, entries.len());
             prop_assert_eq!(receiver.drain(|_| ()), 0);
         }
 
@@ -351,13 +354,13 @@ mod tests {
     fn a_full_ring_takes_nothing_by_halves() {
         let (mut sender, mut receiver) = ring(1, true, 7);
         let entry = AccessEntry { request: Request { path: b"/abc", ..Request::default() }, ..AccessEntry::default() };
-        let mut told = 0;
+        let mut sent = 0;
         while sender.send(&entry) {
-            told += 1;
+            sent += 1;
         }
-        let mut heard = 0;
-        receiver.drain(|entry| heard += usize::from(entry.request.path == b"/abc"));
-        assert_eq!((heard, told > 10_000), (told, true));
+        let mut received = 0;
+        receiver.drain(|entry| received += usize::from(entry.request.path == b"/abc"));
+        assert_eq!((received, sent > 10_000), (sent, true));
         assert!(sender.send(&entry));
     }
 
@@ -374,16 +377,16 @@ mod tests {
     #[test]
     fn of_a_head_its_query_is_left_out() {
         let head = b"\r\nGET /abc?key=secret&a=b HTTP/1.1\r\nHost: go.example\r\n\r\n";
-        let request = Request::of_head(head, b"go.example", b"https://User:word@News.example/a?q=secret", b"curl/8");
+        let request = Request::from_head(head, b"go.example", b"https://User:word@News.example/a?q=secret", b"curl/8");
         assert_eq!((request.method, request.path), (&b"GET"[..], &b"/abc"[..]));
         assert_eq!((request.protocol, request.referrer), (Protocol::Http11, &b"News.example"[..]));
         for (target, path) in
             [("http://me:word@a/b", "/b"), ("me:word@a:443", "a:443"), ("*", "*"), ("http://me:word@a", "a")]
         {
             let head = format!("GET {target} HTTP/1.1\r\n");
-            assert_eq!(Request::of_head(head.as_bytes(), b"", b"", b"").path, path.as_bytes(), "{target}");
+            assert_eq!(Request::from_head(head.as_bytes(), b"", b"", b"").path, path.as_bytes(), "{target}");
         }
-        let odd = Request::of_head(b"x", b"", b"", b"");
+        let odd = Request::from_head(b"x", b"", b"", b"");
         assert_eq!((odd.method, odd.path, odd.protocol), (&b"x"[..], &b""[..], Protocol::Unknown));
     }
 }

@@ -17,8 +17,8 @@ pub enum WriteFailure {
     Unconfirmed(&'static str),
     /// Only Redis can decide this, and it does not answer.
     NeedsRedis {
-        /// True if Redis was asked, so that it may have made the change without confirming it.
-        asked: bool,
+        /// True if the request was sent to Redis, which may have made the change without confirming it.
+        was_sent: bool,
     },
 }
 
@@ -32,7 +32,7 @@ pub enum CreateAnswer {
     /// An existing link that the request accepts, so that no link was created. It is synced, and its owner has it in
     /// memory.
     Existing {
-        /// The link.
+        /// The existing link, in full.
         link: Arc<Link>,
         /// True if the code that the request brought may go to another link.
         spare: bool,
@@ -60,7 +60,10 @@ impl CreateAnswer {
     pub fn frees_code(&self) -> bool {
         use CreateAnswer::{Failed, OtherRequest, Repeated, RepeatedGone};
         use WriteFailure::{NeedsRedis, Refused};
-        matches!(self, Failed(Refused(_) | NeedsRedis { asked: false }) | Repeated { .. } | OtherRequest | RepeatedGone)
+        matches!(
+            self,
+            Failed(Refused(_) | NeedsRedis { was_sent: false }) | Repeated { .. } | OtherRequest | RepeatedGone
+        )
     }
 }
 

@@ -23,14 +23,14 @@ pub enum AppsRequest {
     Add(Grant),
     /// Revoke the keys of an app, or one of them.
     Revoke {
-        /// The app.
+        /// The app whose keys are revoked.
         app: AppName,
         /// The ID of the key; `None` for all keys of the app.
         id: Option<String>,
     },
     /// Replace a key with a new one.
     Rotate {
-        /// The app.
+        /// The app that owns the key.
         app: AppName,
         /// The ID of the old key; `None` for the app's only key.
         id: Option<String>,

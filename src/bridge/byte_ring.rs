@@ -23,7 +23,7 @@ impl FrameSender {
     /// Adds a frame. Returns false if the ring has no room for it.
     #[inline]
     pub(super) fn push(&mut self, frame: &[u8]) -> bool {
-        debug_assert!(names_len(frame, frame.len()), "the receiver would lose its place");
+        debug_assert!(is_frame_of_len(frame, frame.len()), "the receiver would lose its place");
         self.0.push_entire_slice(frame).is_ok()
     }
 
@@ -32,7 +32,10 @@ impl FrameSender {
     #[inline]
     pub(super) fn push_parts(&mut self, parts: &[&[u8]]) -> bool {
         let len = parts.iter().map(|part| part.len()).sum();
-        debug_assert!(parts.first().is_some_and(|front| names_len(front, len)), "the receiver would lose its place");
+        debug_assert!(
+            parts.first().is_some_and(|front| is_frame_of_len(front, len)),
+            "the receiver would lose its place"
+        );
         let Ok(mut chunk) = self.0.write_chunk(len) else { return false };
         copy_parts(parts, chunk.as_mut_slices());
         chunk.commit_all();
@@ -41,7 +44,7 @@ impl FrameSender {
 }
 
 /// True if a frame that begins with these bytes says that it has `len` bytes.
-fn names_len(front: &[u8], len: usize) -> bool {
+fn is_frame_of_len(front: &[u8], len: usize) -> bool {
     front.first_chunk::<FRAME_HEAD>().is_some_and(|named| usize::from(u16::from_le_bytes(*named)) == len)
 }
 

@@ -37,7 +37,7 @@ pub struct FleetView {
     /// The highest counter value of each length that the node has heard of.
     counter_marks: [AtomicU64; GeneratedCode::LEN_MAX + 1],
     /// The instant at which the last answered heartbeat was sent.
-    heard_ms: AtomicU64,
+    heartbeat_ms: AtomicU64,
     /// The instant before which every change in the streams is in the memory of the cores.
     followed_ms: AtomicU64,
     /// The instant at which a connection to Redis was last lost or established again, or a master replaced.
@@ -76,7 +76,7 @@ impl FleetView {
         FleetView {
             space,
             counter_marks: Default::default(),
-            heard_ms: AtomicU64::new(0),
+            heartbeat_ms: AtomicU64::new(0),
             followed_ms: AtomicU64::new(0),
             disturbed_ms: AtomicU64::new(0),
             others_restore: AtomicBool::new(false),
@@ -95,15 +95,14 @@ impl FleetView {
         }
     }
 
-    /// Sets whether the fleet has another site. With one, codes count as missing only while the relay brings its
-    /// changes.
+    /// Sets whether the fleet has another site. With one, codes are missing only while the relay brings its changes.
     #[must_use]
     pub fn with_other_site(self, has_other_site: bool) -> FleetView {
         FleetView { has_other_site, ..self }
     }
 
-    /// Records that the Redis of this site has every change that was in the streams of the other site at that instant,
-    /// and the counter values that the other site had leased.
+    /// Records that the Redis of this site has every change that the streams of the other site had at the instant `at`,
+    /// since boot. `marks` are the counter values that the other site had leased.
     pub fn note_other_site(&self, marks: impl IntoIterator<Item = (CodeLength, u64)>, at: Duration) {
         for (length, mark) in marks {
             self.other_counter_marks[length.get()].fetch_max(mark, Ordering::Relaxed);
@@ -147,7 +146,7 @@ impl FleetView {
             self.counter_marks[length.get()].fetch_max(mark, Ordering::Relaxed);
         }
         self.others_restore.store(others_restore, Ordering::Relaxed);
-        self.heard_ms.fetch_max(ms_of(sent), Ordering::Release);
+        self.heartbeat_ms.fetch_max(ms_of(sent), Ordering::Release);
     }
 
     /// Records that every change that was in the streams at that instant is in the memory of the cores.
@@ -262,6 +261,11 @@ impl FleetView {
         Some(self.awaited_ms.load(Ordering::Acquire)).filter(|at_ms| *at_ms > 0).map(Duration::from_millis)
     }
 
+    /// True if Redis has answered a heartbeat that was sent after an instant since boot.
+    pub fn has_heartbeat_since(&self, at: Duration) -> bool {
+        self.heartbeat_ms.load(Ordering::Acquire) > ms_of(at)
+    }
+
     /// Sets the thread to wake once questions wait.
     pub fn set_heartbeat_thread(&self, thread: Thread) {
         // Only the first start of the thread counts, and there is no other.
@@ -273,10 +277,14 @@ impl FleetView {
     pub fn count_doubts(&self, before: usize, now: usize) {
         if now < before {
             self.doubts.fetch_sub(before - now, Ordering::AcqRel);
-        } else if now > before
-            && self.doubts.fetch_add(now - before, Ordering::AcqRel) == 0
-            && let Some(thread) = self.heartbeat_thread.get()
-        {
+        } else if now > before && self.doubts.fetch_add(now - before, Ordering::AcqRel) == 0 {
+            self.wake_heartbeat();
+        }
+    }
+
+    /// Has the heartbeat thread send a heartbeat now.
+    pub fn wake_heartbeat(&self) {
+        if let Some(thread) = self.heartbeat_thread.get() {
             thread.unpark();
         }
     }
@@ -299,9 +307,9 @@ impl FleetView {
     /// Returns the first counter value that no node can have leased, for the length of a code; `None` if it is unknown.
     fn bound(&self, form: CodeForm, now: Duration) -> Option<u64> {
         let CodeForm::Counted(length, _) = form else { return None };
-        let heard_ms = self.heard_ms.load(Ordering::Acquire);
+        let heartbeat_ms = self.heartbeat_ms.load(Ordering::Acquire);
         let mark = self.counter_marks[length.get()].load(Ordering::Relaxed);
-        if !is_fresh(heard_ms, now, MARK_KEPT) || !self.hears_other_site_at(now) {
+        if !is_fresh(heartbeat_ms, now, MARK_KEPT) || !self.hears_other_site_at(now) {
             return None;
         }
         if !self.has_other_site {
@@ -338,7 +346,7 @@ impl FleetView {
 
     /// True if Redis has lost nothing lately that another node may be about to bring back.
     fn is_settled(&self, now: Duration) -> bool {
-        let hears = is_fresh(self.heard_ms.load(Ordering::Acquire), now, MARK_KEPT);
+        let hears = is_fresh(self.heartbeat_ms.load(Ordering::Acquire), now, MARK_KEPT);
         let is_disturbed = is_fresh(self.disturbed_ms.load(Ordering::Acquire), now, SETTLE_TIME);
         hears
             && !is_disturbed
@@ -373,7 +381,7 @@ pub struct FollowFence {
     /// The instant at which the streams were read.
     at: Duration,
     /// Number of cores that have not passed the fence.
-    left: AtomicUsize,
+    remaining_cores: AtomicUsize,
     is_refused: AtomicBool,
 }
 
@@ -381,14 +389,14 @@ impl FollowFence {
     /// Returns a fence behind a reading that began at `at`, for that number of mailboxes.
     pub fn new(view: Arc<FleetView>, at: Duration, mailboxes: usize) -> FollowFence {
         assert!(mailboxes > 0, "no core would pass the fence");
-        FollowFence { view, at, left: AtomicUsize::new(mailboxes), is_refused: AtomicBool::new(false) }
+        FollowFence { view, at, remaining_cores: AtomicUsize::new(mailboxes), is_refused: AtomicBool::new(false) }
     }
 
     /// Records that a core has passed the fence.
     pub fn pass(&self) {
-        let left = self.left.fetch_sub(1, Ordering::AcqRel);
-        assert!(left > 0, "a core passes the fence twice, so another has not passed it");
-        if left == 1 {
+        let remaining_cores = self.remaining_cores.fetch_sub(1, Ordering::AcqRel);
+        assert!(remaining_cores > 0, "a core passes the fence twice, so another has not passed it");
+        if remaining_cores == 1 {
             self.view.note_followed(self.at);
         }
     }
@@ -405,7 +413,7 @@ impl FollowFence {
 
     /// True if all cores have passed the fence.
     pub fn is_passed(&self) -> bool {
-        self.left.load(Ordering::Acquire) == 0
+        self.remaining_cores.load(Ordering::Acquire) == 0
     }
 }
 
@@ -470,7 +478,8 @@ mod tests {
         view.note_passed(later);
         assert!(!view.have_all_passed(at), "this node has not read the streams");
         view.note_followed(later);
-        assert!(view.have_all_passed(at) && !view.have_all_passed(later));
+        assert!(view.have_all_passed(at));
+        assert!(!view.have_all_passed(later));
         view.await_passing(Some(later));
         assert_eq!(view.awaited().map(ms_of), Some(ms_of(later)));
         view.await_passing(None);
@@ -491,10 +500,12 @@ mod tests {
         view.forget_marked_codes(since_boot());
         assert!(view.has_marked_codes(), "a core may not have found a link that it has by now");
         let before = since_boot().saturating_sub(2 * FOLLOWED_KEPT);
-        assert!(view.has_followed(before) && !view.has_followed(since_boot() + FOLLOWED_KEPT));
+        assert!(view.has_followed(before));
+        assert!(!view.has_followed(since_boot() + FOLLOWED_KEPT));
         view.forget_marked_codes(before);
         follow();
-        assert!(!view.has_marked_codes() && view.is_absent(&guess, view.followed()));
+        assert!(!view.has_marked_codes());
+        assert!(view.is_absent(&guess, view.followed()));
     }
 
     #[test]
@@ -504,7 +515,9 @@ mod tests {
         let (issued, beyond) = (generated(&view, 500), generated(&view, LENGTH.codes() - 1));
         assert!(!view.is_denied(&slug, false), "nothing was heard of the other nodes");
         view.note_heartbeat([(LENGTH, 1_000)], false, since_boot());
-        assert!(view.is_denied(&slug, false) && view.is_denied(&beyond, false) && !view.is_denied(&issued, false));
+        assert!(view.is_denied(&slug, false));
+        assert!(view.is_denied(&beyond, false));
+        assert!(!view.is_denied(&issued, false));
         view.note_heartbeat([(LENGTH, 1_000)], true, since_boot());
         assert!(!view.is_denied(&slug, false), "another node may have it, and compares");
         view.note_heartbeat([], false, since_boot());
@@ -524,7 +537,8 @@ mod tests {
         assert!(!view.is_denied(&slug, true), "the state may have expired in Redis");
         assert!(!view.is_absent(&guess, view.followed()));
         view.set_behind(false);
-        assert!(view.is_denied(&slug, false) && view.is_absent(&guess, view.followed()));
+        assert!(view.is_denied(&slug, false));
+        assert!(view.is_absent(&guess, view.followed()));
     }
 
     #[test]
@@ -535,8 +549,10 @@ mod tests {
         view.confirm_delivered(asked);
         assert!(!view.is_delivered(asked), "a link may have been acknowledged in the same millisecond");
         view.confirm_delivered(asked + Duration::from_millis(1));
-        assert!(view.is_delivered(asked) && view.confirms_within(Duration::from_secs(1)));
-        assert!(view.is_denied(&issued, true) && !view.is_denied(&issued, false));
+        assert!(view.is_delivered(asked));
+        assert!(view.confirms_within(Duration::from_secs(60)));
+        assert!(view.is_denied(&issued, true));
+        assert!(!view.is_denied(&issued, false));
         view.note_disturbance(since_boot());
         assert!(!view.is_denied(&issued, true), "a new master may have lost it");
     }
@@ -548,13 +564,17 @@ mod tests {
         let (early, late) = (generated(&view, 500), generated(&view, 600 << 20));
         view.note_heartbeat([(LENGTH, 1_000)], false, since_boot());
         view.note_followed(since_boot());
-        assert!(!view.is_denied(&slug, true) && !view.is_absent(&guess, view.followed()), "nothing was heard of it");
+        assert!(!view.is_denied(&slug, true), "nothing was heard of it");
+        assert!(!view.is_absent(&guess, view.followed()), "nothing was heard of it");
         view.note_other_site([(LENGTH, 1_000)], since_boot().saturating_sub(MARK_KEPT));
-        assert!(!view.hears_other_site() && !view.is_denied(&slug, true), "that is too long ago");
+        assert!(!view.hears_other_site(), "that is too long ago");
+        assert!(!view.is_denied(&slug, true), "that is too long ago");
         view.note_other_site([(LENGTH, 1_000)], since_boot());
         view.note_followed(since_boot());
-        assert!(view.hears_other_site() && view.is_denied(&slug, false));
-        assert!(view.is_absent(&guess, view.followed()) && view.is_absent(&late, view.followed()));
+        assert!(view.hears_other_site());
+        assert!(view.is_denied(&slug, false));
+        assert!(view.is_absent(&guess, view.followed()));
+        assert!(view.is_absent(&late, view.followed()));
         view.note_other_site([(LENGTH, 300 << 20)], since_boot());
         assert!(!view.is_absent(&late, view.followed()), "a node of that site may have it");
         assert!(!view.is_denied(&early, true), "nodes of that site confirm nothing here");
@@ -568,11 +588,13 @@ mod tests {
         assert!(!fence.is_passed());
         assert_eq!(view.followed(), FollowedMark(0));
         fence.pass();
-        assert!(fence.is_passed() && !fence.is_refused());
+        assert!(fence.is_passed());
+        assert!(!fence.is_refused());
         assert_eq!(view.followed(), FollowedMark(77));
         let later = FollowFence::new(Arc::clone(&view), Duration::from_millis(99), 2);
         later.refuse();
-        assert!(later.is_refused() && !later.is_passed());
+        assert!(later.is_refused());
+        assert!(!later.is_passed());
         assert_eq!(view.followed(), FollowedMark(77));
     }
 }

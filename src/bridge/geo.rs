@@ -52,7 +52,7 @@ impl GeoDatabase {
 impl GeoSource for GeoDatabase {
     fn location_of(&self, address: IpAddr) -> Option<GeoLocation<'_>> {
         let found = self.0.lookup(address.to_canonical()).ok()?;
-        let entry: Entry<'_> = found.decode().ok()??;
+        let entry: GeoEntry<'_> = found.decode().ok()??;
         let location = entry.location();
         (!location.is_empty()).then_some(location)
     }
@@ -82,7 +82,7 @@ impl GeoSlot {
 /// The used part of an entry, as GeoIP2, GeoLite2 and DB-IP have it.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Entry<'a> {
+struct GeoEntry<'a> {
     #[serde(borrow)]
     country: CountryEntry<'a>,
     #[serde(borrow)]
@@ -128,8 +128,8 @@ struct FirstOf<'a>(NamedEntry<'a>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for FirstOf<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FirstOf<'a>, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
+        struct EntriesVisitor;
+        impl<'de> Visitor<'de> for EntriesVisitor {
             type Value = NamedEntry<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,13 +142,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for FirstOf<'a> {
                 Ok(first)
             }
         }
-        deserializer.deserialize_seq(Entries).map(FirstOf)
+        deserializer.deserialize_seq(EntriesVisitor).map(FirstOf)
     }
 }
 
-impl<'a> Entry<'a> {
+impl<'a> GeoEntry<'a> {
     fn location(&self) -> GeoLocation<'a> {
-        let Entry { country, subdivisions, city, location } = self;
+        let GeoEntry { country, subdivisions, city, location } = self;
         let SpotEntry { latitude, longitude, time_zone } = *location;
         let degrees = latitude.zip(longitude);
         GeoLocation {
@@ -213,7 +213,8 @@ mod tests {
         assert!(why(b"").contains("is not an MMDB file"), "{}", why(b""));
         assert!(why(&[7; 200_000]).contains("is not an MMDB file"));
         let other = why(&mmdb("GeoLite2-ASN", &NETWORKS));
-        assert!(other.contains("GeoLite2-ASN") && other.contains("expected one with countries or cities"), "{other}");
+        assert!(other.contains("GeoLite2-ASN"), "{other}");
+        assert!(other.contains("expected one with countries or cities"), "{other}");
         let whole = mmdb("GeoLite2-City", &NETWORKS);
         assert!(why(&whole[..whole.len() / 2]).contains("is not an MMDB file"));
         // A record of the tree that leads nowhere.

@@ -7,6 +7,7 @@
 mod batch_state;
 pub mod batches;
 mod changes;
+mod destination_rules;
 mod domain_redirects;
 mod events;
 mod jobs;
@@ -17,6 +18,7 @@ mod lookups;
 mod reads;
 mod recorders;
 pub(crate) mod recording;
+mod requests;
 mod visit_log;
 
 use std::cell::{Cell, Ref, RefCell};
@@ -41,9 +43,9 @@ use crate::bridge::geo::GeoDatabase;
 use crate::bridge::reply::{Pause, Waiting};
 use crate::bridge::{
     AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ChangeAnswer, CreateAnswer, DeleteAnswer,
-    DomainRedirectsQueue, EditsAnswer, JobQueues, LinkAnswer, ListQueues, ListRequest, LookupQueue, LookupRequest,
-    Mailboxes, Page, PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply, TaskLookup, Ticket, ToCore, WriteFailure,
-    WriterQueue,
+    DestinationRulesQueue, DomainRedirectsQueue, EditsAnswer, JobQueues, LinkAnswer, ListQueues, ListRequest,
+    LookupQueue, LookupRequest, Mailboxes, Page, PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply, TaskLookup,
+    Ticket, ToCore, WriteFailure, WriterQueue,
 };
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
@@ -52,6 +54,7 @@ use carom_model::access::miss_limiter::MissLimiter;
 use carom_model::access::registry::Keyring;
 use carom_model::access::usage::App;
 use carom_model::destination::hosts::{HostSet, host_of};
+use carom_model::destination::rules::SavedRules;
 use carom_model::domains::Domains;
 use carom_model::domains::redirects::{DomainRedirects, RedirectChanges};
 use carom_model::link::{Link, Origin};
@@ -100,6 +103,8 @@ pub struct NodeContext {
     pub apps: AppsQueue,
     /// Queue to the thread that manages the redirects of domains.
     pub domain_redirects: DomainRedirectsQueue,
+    /// Queue to the thread that manages saved destination rules.
+    pub destination_rules: DestinationRulesQueue,
     /// The rate limit for misses and failed keys, which all cores share.
     pub miss_limiter: Arc<MissLimiter>,
     /// Queue to the thread that grants the visits of limited links.
@@ -139,8 +144,8 @@ impl<A: Answer> WaiterGuard<'_, A> {
         Ticket::new(self.services.me, self.token)
     }
 
-    /// Keeps the waiter. The caller must remove it.
-    fn keep(self) -> u64 {
+    /// Returns the token of the waiter, which the caller must remove.
+    fn into_token(self) -> u64 {
         let token = self.token;
         std::mem::forget(self);
         token
@@ -175,7 +180,7 @@ pub struct ServiceHandle {
     look_ups: RefCell<VecDeque<(u64, Code)>>,
     /// Requests for a visit of a limited link that the loop has not passed on yet.
     visits: RefCell<VecDeque<(u64, Code)>>,
-    /// Durations of finished look-ups, each with whether no link was found. The loop counts them.
+    /// Durations of finished look-ups, each with true if no link was found. The loop counts them.
     look_up_times: RefCell<Vec<(Duration, bool)>>,
     /// Connections whose stream has something for the loop.
     notified: RefCell<Vec<u32>>,
@@ -192,14 +197,16 @@ pub struct ServiceHandle {
     keys: RefCell<Arc<Keyring<App>>>,
     /// The redirects of domains for requests that find no link.
     domain_redirects: RefCell<Arc<DomainRedirects>>,
-    /// Codes that were taken, and are not needed after all. There are never more than links that are created at once.
+    /// The last save of destination rules.
+    saved_rules: RefCell<Arc<SavedRules>>,
+    /// Fresh codes that creates have taken and not used: at most as many as links are created at once.
     spare_codes: RefCell<Vec<Code>>,
     code_waiters: RefCell<Vec<Waker>>,
     code_batch: Cell<u64>,
     /// The core to borrow codes from next, if this one has no queue of its own.
     next_lender: Cell<usize>,
     /// True if tasks have left something for the loop since it last looked.
-    called: Cell<bool>,
+    has_loop_work: Cell<bool>,
     /// True once the core ends, so that replies have no recipient.
     is_closed: Cell<bool>,
 }
@@ -247,6 +254,7 @@ impl ServiceHandle {
             geo: RefCell::default(),
             keys: RefCell::default(),
             domain_redirects: RefCell::new(Arc::new(redirects)),
+            saved_rules: RefCell::default(),
             waiting: RefCell::default(),
             creates: RefCell::default(),
             changes: RefCell::default(),
@@ -266,7 +274,7 @@ impl ServiceHandle {
             code_waiters: RefCell::default(),
             code_batch: Cell::new(0),
             next_lender: Cell::new(0),
-            called: Cell::new(false),
+            has_loop_work: Cell::new(false),
             is_closed: Cell::new(false),
         }
     }
@@ -312,9 +320,7 @@ impl ServiceHandle {
     }
 
     async fn read<A: Answer>(&self, request: impl FnOnce(Ticket<A>) -> ReadRequest) -> Result<A, &'static str> {
-        let waiter = self.add_waiter(ANSWER_TIME_MAX);
-        self.send_read(request(waiter.ticket()))?;
-        waiter.answer().await.ok_or(LATE)
+        self.ask_thread(&self.context.reader, request).await?.ok_or(LATE)
     }
 
     /// Runs a list query.
@@ -336,7 +342,7 @@ impl ServiceHandle {
     async fn wait_for_lookup(&self, calls: &RefCell<VecDeque<(u64, Code)>>, code: Code) -> TaskLookup {
         let waiter = self.add_waiter::<TaskLookup>(FETCH_TIME_MAX);
         calls.borrow_mut().push_back((waiter.token, code));
-        self.call_loop();
+        self.flag_loop_work();
         let begin = Instant::now();
         let looked = waiter.answer().await.unwrap_or(TaskLookup::Plain(Lookup::NotResident));
         // Only in a fleet do such look-ups wait for others.
@@ -422,7 +428,7 @@ impl ServiceHandle {
     /// Notifies the loop that a connection's stream has something for it.
     pub fn notify_loop(&self, slot: u32) {
         self.notified.borrow_mut().push(slot);
-        self.call_loop();
+        self.flag_loop_work();
     }
 
     fn add_waiter<A: Answer>(&self, within: Duration) -> WaiterGuard<'_, A> {
@@ -436,8 +442,8 @@ impl ServiceHandle {
         self.next_token.replace(self.next_token.get() + 1)
     }
 
-    fn call_loop(&self) {
-        self.called.set(true);
+    fn flag_loop_work(&self) {
+        self.has_loop_work.set(true);
     }
 
     /// Returns the hosts that links may lead to; `None` if any host is allowed. Must not be held across an `await`.
@@ -460,10 +466,9 @@ impl ServiceHandle {
     /// # Errors
     /// The reason why that was not done, or not for certain.
     pub async fn change_apps(&self, request: AppsRequest) -> Result<AppsAnswer, WriteFailure> {
-        let waiter = self.add_waiter(ANSWER_TIME_MAX);
-        let order = AppsOrder { request, ticket: waiter.ticket() };
-        self.context.apps.try_send(order).map_err(|error| WriteFailure::Refused(refusal(&error)))?;
-        waiter.answer().await.ok_or(WriteFailure::Unconfirmed("the keys were not stored in time"))
+        let order = |ticket| AppsOrder { request, ticket };
+        let answer = self.ask_thread(&self.context.apps, order).await.map_err(WriteFailure::Refused)?;
+        answer.ok_or(WriteFailure::Unconfirmed("the keys were not stored in time"))
     }
 
     /// Returns the API keys.
@@ -498,13 +503,13 @@ impl ServiceHandle {
     // For the loop.
 
     /// Restricts new links to these hosts from now on.
-    pub fn set_allowed(&self, hosts: Arc<HostSet>) {
-        self.allowed.replace(Some(hosts));
+    pub fn set_allowed(&self, hosts: Option<Arc<HostSet>>) {
+        self.allowed.replace(hosts);
     }
 
     /// Replaces the block list.
-    pub fn set_blocked(&self, hosts: Arc<HostSet>) {
-        self.blocked.replace(Some(hosts).filter(|hosts| !hosts.is_empty()));
+    pub fn set_blocked(&self, hosts: Option<Arc<HostSet>>) {
+        self.blocked.replace(hosts.filter(|hosts| !hosts.is_empty()));
     }
 
     /// Replaces the locations of addresses.
@@ -523,13 +528,13 @@ impl ServiceHandle {
     }
 
     /// True if tasks have left something for the loop.
-    pub fn has_calls(&self) -> bool {
-        self.called.get()
+    pub fn has_loop_work(&self) -> bool {
+        self.has_loop_work.get()
     }
 
-    /// Clears the flag of [`ServiceHandle::has_calls`], because the loop is about to look at everything.
-    pub fn take_calls(&self) {
-        self.called.set(false);
+    /// Clears the flag of [`ServiceHandle::has_loop_work`], because the loop is about to look at everything.
+    pub fn clear_loop_work(&self) {
+        self.has_loop_work.set(false);
     }
 
     /// Appends the connections whose streams have something for the loop. Some may appear twice, or be gone.

@@ -1,5 +1,6 @@
 //! The requests of a core to the list threads, and their answers.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
@@ -9,7 +10,7 @@ use super::events::EventQueue;
 use super::ticket::Ticket;
 use super::visit_log::VisitLogQueue;
 use carom_model::domains::DomainName;
-use carom_model::purge::{EndedLinks, EndedSelector};
+use carom_model::purge::{EndedPage, EndedPlace, EndedSelector};
 use carom_model::query::{
     Filter, GroupCounts, ListFailure, ListPage, ListQuery, TagPage, TagQuery, TagsFailure, UnreadableIndex,
 };
@@ -36,8 +37,8 @@ pub type ReferrersAnswer = Result<HostCounts, UnreadableIndex>;
 /// Domains, in arbitrary order.
 pub type DomainsAnswer = Result<Vec<DomainName>, UnreadableIndex>;
 
-/// Links that were deleted before.
-pub type EndedAnswer = Result<EndedLinks, UnreadableIndex>;
+/// Links that were deleted or have expired before.
+pub type EndedAnswer = Result<EndedPage, UnreadableIndex>;
 
 /// Visits of the links of each app and domain that was asked for.
 pub type GroupsAnswer = Result<GroupCounts, UnreadableIndex>;
@@ -77,23 +78,23 @@ pub enum ListRequest {
     },
     /// Domains that have links, besides the default one.
     Domains(Ticket<DomainsAnswer>),
-    /// Links that were deleted before and whose history the node still has.
+    /// Links that were deleted or have expired before, as far as the node still has their history, their events, or their
+    /// texts in the search index.
     Ended {
         /// The links that are asked for.
         selector: EndedSelector,
-        /// The key in the history to begin behind; empty at first.
-        behind: Vec<u8>,
+        /// The place at which the search continues.
+        from: EndedPlace,
         /// The task that waits for the answer.
         ticket: Ticket<EndedAnswer>,
     },
-    /// Visits of the links of apps and domains in a range of hours.
+    /// Visits of the links of apps and domains.
     Groups {
         /// The apps and domains.
         groups: Vec<VisitGroup>,
-        /// The first hour, counted from 1970 UTC.
-        from_hour: u32,
-        /// The end of the range, exclusive.
-        to_hour: u32,
+        /// The hours of the visits, counted from 1970 UTC; `None` for all visits, also those from before an import, which
+        /// have no hour.
+        hours: Option<Range<u32>>,
         /// The task that waits for the answer.
         ticket: Ticket<GroupsAnswer>,
     },

@@ -211,7 +211,7 @@ pub enum StoredCodes {
     Ruled(Option<Arc<RuledBits>>),
     /// The codes will follow. The sender begins to read the store after this.
     Begin,
-    /// Some of the codes.
+    /// A part of the codes.
     Some {
         /// The hashes of the codes.
         hashes: Vec<CodeHash>,
@@ -220,7 +220,7 @@ pub enum StoredCodes {
     },
     /// The codes have all been sent.
     End {
-        /// True if these were all codes of the store. Otherwise they are of no use.
+        /// True if these were all codes of the store. Otherwise they are useless.
         is_whole: bool,
     },
 }

@@ -15,6 +15,7 @@ use super::answer::{
     ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, TaskLookup, VisitsAnswer,
 };
 use super::apps::AppsAnswer;
+use super::destination_rules::DestinationRulesAnswer;
 use super::domain_redirects::DomainRedirectsAnswer;
 use super::events::EventAnswer;
 use super::jobs::JobDone;
@@ -196,6 +197,8 @@ answers! {
     Apps(AppsAnswer), apps;
     /// The result of a change of domain redirects.
     DomainRedirects(DomainRedirectsAnswer), domain_redirects;
+    /// The result of a save of destination rules.
+    DestinationRules(DestinationRulesAnswer), destination_rules;
     /// The progress of a purge.
     Purges(PurgeAnswer), purges;
     /// A page of an export.

@@ -1,8 +1,8 @@
-//! A filter of the chosen slugs that look like generated codes beyond all leases, for a node whose links have a shared
-//! home.
+//! A filter of chosen slugs whose counter values no node has leased, for a node whose links have a shared home.
 //!
-//! Such a node does not have these slugs, so their counter values alone do not prove that a guess has no link. The
-//! follower adds every such slug that Redis has or that a stream shows. All threads share the filter without a lock.
+//! A code whose counter value no node has leased has a link only if a client has chosen it as a slug. A node that stores
+//! all links knows these slugs; for a node that does not, the follower adds each one that Redis has or that a stream
+//! shows. All threads share the filter without a lock.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

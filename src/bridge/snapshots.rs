@@ -1,11 +1,11 @@
-//! Snapshots of the store for nodes that join the fleet: what the API asks of the thread that serves them, and the
-//! description of a snapshot, which the joining node reads.
+//! Snapshots of the store for nodes that join the fleet: the requests of the API to the thread that serves them, and
+//! the description of a snapshot for the joining node.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-use carom_model::dates;
+use carom_model::formats::dates;
 
 /// The format of snapshots and of their descriptions. A joining node refuses any other.
 const FORMAT: u64 = 1;
@@ -80,7 +80,7 @@ impl JoinSnapshot {
 pub enum SnapshotRefusal {
     /// As many snapshots are open as a node serves at once.
     TooMany,
-    /// There is no such snapshot: it was not read for a while, or the node has restarted.
+    /// The snapshot does not exist: it was not read for a while, or the node has restarted.
     Gone,
     /// The snapshot has no such piece, or the pieces before it have not been read.
     NoPiece,
@@ -94,13 +94,13 @@ pub trait SnapshotProvider: fmt::Debug + Send + Sync {
     /// Opens a snapshot.
     ///
     /// # Errors
-    /// [`SnapshotRefusal::TooMany`] or [`SnapshotRefusal::Failed`].
+    /// [`SnapshotRefusal::TooMany`], or [`SnapshotRefusal::Failed`] if the store cannot be read.
     fn begin(&self) -> Result<JoinSnapshot, SnapshotRefusal>;
 
     /// Describes an open snapshot, and keeps it open.
     ///
     /// # Errors
-    /// [`SnapshotRefusal::Gone`].
+    /// [`SnapshotRefusal::Gone`] if the snapshot is not open.
     fn describe(&self, id: u64) -> Result<JoinSnapshot, SnapshotRefusal>;
 
     /// Returns a piece of an open snapshot, as [`carom_store::backup::pieces`] defines it. A piece can be read again.

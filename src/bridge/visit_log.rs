@@ -10,8 +10,8 @@ use super::ticket::Ticket;
 use carom_limits::VISIT_LOG_RING_LEN;
 use carom_model::access::Scope;
 use carom_model::visits::breakdown::{VisitBreakdown, VisitCondition};
-use carom_model::visits::raw::{RAW_LEN_MAX, RawRequest, RawVisit};
-use carom_model::visits::record::{LoggedKind, VisitRecord};
+use carom_model::visits::raw::{RAW_LEN_MAX, RawVisit, encode_request};
+use carom_model::visits::record::{LoggedKind, RequestPart, VisitRecord};
 use carom_model::visits::tally::VisitCounts;
 use carom_shards::Code;
 
@@ -36,7 +36,7 @@ pub struct LoggedRequest<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum LoggedPart<'a> {
     /// The request is answered while its head is in memory.
-    Present(RawRequest<'a>),
+    Present(RequestPart<'a>),
     /// The request has waited, and its properties were noted when it came.
     Noted(&'a PendingVisit),
 }
@@ -71,8 +71,8 @@ pub fn ring(wants_addresses: bool) -> (VisitLogSender, VisitLogReceiver) {
 
 impl PendingVisit {
     /// Copies the request part of a visit.
-    pub fn new(request: &RawRequest<'_>) -> PendingVisit {
-        PendingVisit(request.encode())
+    pub fn new(request: &RequestPart<'_>) -> PendingVisit {
+        PendingVisit(encode_request(request))
     }
 }
 
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_noted_request_is_logged_like_a_present_one() {
         let (mut sender, mut receiver) = ring(true);
-        let request = RawRequest { agent: b"agent", accept_language: b"de-CH, en", ..RawRequest::default() };
+        let request = RequestPart { agent: b"agent", language: b"de-CH, en", ..RequestPart::default() };
         let (kind, code, target) = (LoggedKind::BaseUrl, None, &b"https://example.org/"[..]);
         let visit = RawVisit { at_ms: 7, kind, is_secure: true, forwards: false, is_bot: false, code, target };
         let noted = PendingVisit::new(&request);

@@ -26,7 +26,7 @@ pub enum StoreRequest {
     },
     /// Change some fields of the link of a code.
     Change {
-        /// The code.
+        /// The code of the link to change.
         code: Code,
         /// The fields to change, and their new values.
         patch: Box<Patch>,
@@ -39,7 +39,7 @@ pub enum StoreRequest {
     },
     /// Remove the link of a code.
     Delete {
-        /// The code.
+        /// The code of the link to remove.
         code: Code,
         /// The links that the app may delete. Any other link counts as missing.
         by: Scope,
@@ -115,7 +115,8 @@ writer_answers! {
 }
 
 impl WriterReply {
-    /// Returns the reply if the commit with this decision has failed: its writes may be on disk all the same.
+    /// Returns the reply to send in place of this one after its commit has failed. The writes of the commit may be on
+    /// disk nevertheless.
     pub fn after_failed_commit(&self, reason: &'static str) -> WriterReply {
         let has_written = matches!(
             self,
@@ -127,7 +128,8 @@ impl WriterReply {
         self.with_failure(failure)
     }
 
-    /// Returns the reply if the owner of the code has no memory for its link. A delete needs none.
+    /// Returns the reply to send in place of this one if the owner of the code has no memory for its link. A delete
+    /// needs no memory.
     #[must_use]
     pub fn unserved(self) -> WriterReply {
         match self {

@@ -14,11 +14,11 @@ use carom_http::RedirectRequest;
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::redirect::{Decision, Response, VisitKind};
 use carom_model::visits::host_of;
-use carom_model::visits::raw::RawRequest;
+use carom_model::visits::record::RequestPart;
 use carom_shards::Code;
 
 /// Returns the access-log entry of a request that hyper has read, if the access log wants it.
-pub(super) fn note_read<B>(
+pub(super) fn hyper_log_entry<B>(
     services: &ServiceHandle,
     request: &hyper::Request<B>,
     is_secure: bool,
@@ -47,7 +47,7 @@ pub(super) fn note_read<B>(
 /// Returns the access-log fields of a request by its head.
 fn request_of<'a>(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &'a [u8]) -> Request<'a> {
     let RedirectRequest { host, referer, user_agent, .. } = request;
-    let request = Request::of_head(head, host.of(head), referer.of(head), user_agent.of(head));
+    let request = Request::from_head(head, host.of(head), referer.of(head), user_agent.of(head));
     let address = if services.wants_addresses() { conn.cached_address() } else { None };
     Request { address, is_secure: conn.tls.is_some(), ..request }
 }
@@ -70,13 +70,12 @@ fn visit_part<'a>(
     conn: &mut Conn,
     (request, head): (&RedirectRequest, &'a [u8]),
     may_be_orphan: bool,
-) -> RawRequest<'a> {
+) -> RequestPart<'a> {
     let address = if services.logs_visit_addresses() { conn.cached_address() } else { None };
     let (host, path) = if may_be_orphan { (request.host.of(head), path_of(request, head)) } else { Default::default() };
     let RedirectRequest { query, referer, user_agent, accept_language, .. } = request;
-    let [query, referrer, agent, accept_language] =
-        [query, referer, user_agent, accept_language].map(|span| span.of(head));
-    RawRequest { address, host, path, query, referrer, agent, accept_language }
+    let [query, referrer, agent, language] = [query, referer, user_agent, accept_language].map(|span| span.of(head));
+    RequestPart { address, host, path, query, referrer, agent, language }
 }
 
 /// Returns the path of a request.
@@ -104,34 +103,39 @@ pub(super) fn count_and_log_visit(
     services.log_visit(decision, code, &LoggedRequest { at_ms, is_secure, is_bot, part: LoggedPart::Present(part) });
 }
 
-/// Keeps the request part of a visit until its answer.
+/// Returns the request part of a visit, which waits for the answer.
 #[inline(never)]
-fn note_visit(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> PendingVisit {
+fn pending_visit(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> PendingVisit {
     // The response is not known yet.
     PendingVisit::new(&visit_part(services, conn, (request, head), true))
 }
 
-/// Keeps the access-log entry of a request until its answer.
+/// Returns the access-log entry of a request, which waits for the answer.
 #[cold]
-fn note(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> PendingEntry {
+fn pending_log_entry(
+    services: &ServiceHandle,
+    conn: &mut Conn,
+    request: &RedirectRequest,
+    head: &[u8],
+) -> PendingEntry {
     PendingEntry::new(&request_of(services, conn, request, head))
 }
 
-/// Keeps the access-log entry of a rejected request until its answer. It has the request line, if the bytes begin with
-/// one. The address is that of the connection, because fields that might name another are not read.
+/// Returns the access-log entry of a rejected request, which waits for the answer. It has the request line, if the bytes
+/// begin with one. The address is that of the connection, because fields that might name another are not read.
 #[cold]
-pub(super) fn note_rejected(services: &ServiceHandle, conn: &mut Conn, head: &[u8]) -> PendingEntry {
+pub(super) fn rejection_log_entry(services: &ServiceHandle, conn: &mut Conn, head: &[u8]) -> PendingEntry {
     let address = if services.wants_addresses() { conn.cached_peer() } else { None };
-    let request = Request::of_head(head, b"", b"", b"");
+    let request = Request::from_head(head, b"", b"", b"");
     PendingEntry::new(&Request { address, is_secure: conn.tls.is_some(), ..request })
 }
 
 impl Conn {
     /// Waits for the answer to a look-up, for a request with that head.
     pub(super) fn look_up(&mut self, services: &ServiceHandle, pending: PendingLookup, head: &[u8]) {
-        let noted = services.samples_request().then(|| note(services, self, &pending.request, head));
+        let log_entry = services.samples_request().then(|| pending_log_entry(services, self, &pending.request, head));
         let is_logged = !pending.request.head_only && services.logs_visits();
-        let visit = is_logged.then(|| note_visit(services, self, &pending.request, head));
-        self.enter(ConnState::LookingUp(PendingLookup { noted, visit, ..pending }));
+        let visit = is_logged.then(|| pending_visit(services, self, &pending.request, head));
+        self.enter(ConnState::LookingUp(PendingLookup { log_entry, visit, ..pending }));
     }
 }

@@ -15,13 +15,13 @@ use carom_model::access::miss_limiter::MissLimiter;
 use carom_model::clients::forwarded::Trust;
 
 /// Connections that are examined in search of an idle one.
-const LOOKED_AT: usize = 256;
+const IDLE_CANDIDATES_MAX: usize = 256;
 
 /// Connections closed on arrival before accepting pauses until the next tick.
 const SHEDS_PER_TICK: u32 = 64;
 
 /// Idle connections that are evicted when no file descriptors are left: a few more than arrive before the next check.
-pub(super) const EVICTED_FOR_FILES: usize = 16;
+pub(super) const DESCRIPTOR_EVICTIONS: usize = 16;
 
 /// The connections of a core, counted for their limits.
 pub(super) struct Admission {
@@ -29,16 +29,16 @@ pub(super) struct Admission {
     /// Proxies, each of which connects for many clients.
     trust: Arc<Trust>,
     /// Number of connections from which on an idle one is evicted for each that comes.
-    full_from: usize,
+    eviction_threshold: usize,
     /// One entry for each connection: a tick before which it was not idle, its slot, and its generation. The smallest tick
     /// comes first.
     idle: BinaryHeap<Reverse<(u32, u32, u32)>>,
     /// Connections of each address, if there is a limit for one.
-    of_address: HashMap<u64, usize>,
+    connections_by_address: HashMap<u64, usize>,
     /// Connections that were closed on arrival since the last tick.
     shed: u32,
     /// Connections that are evicted and not yet gone.
-    leaving: usize,
+    evicting: usize,
 }
 
 impl Admission {
@@ -47,11 +47,11 @@ impl Admission {
             limits,
             trust,
             // At 20 connections the 20th is the first above 95 %.
-            full_from: limits.connections * 19 / 20,
+            eviction_threshold: limits.connections * 19 / 20,
             idle: BinaryHeap::new(),
-            of_address: HashMap::new(),
+            connections_by_address: HashMap::new(),
             shed: 0,
-            leaving: 0,
+            evicting: 0,
         }
     }
 
@@ -68,15 +68,15 @@ impl Admission {
     /// Returns how many ticks a connection must have been idle to be evicted for one more; `None` while there is enough
     /// room. `open` is the number of connections, as in [`Admission::admits`].
     pub(super) fn evicts_after(&self, open: usize) -> Option<u32> {
-        debug_assert!(self.leaving <= open, "connections that leave are still there");
-        let count = open - self.leaving;
+        debug_assert!(self.evicting <= open, "connections that leave are still there");
+        let count = open - self.evicting;
         // Below the limit, connections that have only just come are kept.
-        (count >= self.full_from).then_some(if count < self.limits.connections { 2 } else { 0 })
+        (count >= self.eviction_threshold).then_some(if count < self.limits.connections { 2 } else { 0 })
     }
 
     /// Returns true if one more connection may open.
     pub(super) fn admits(&mut self, open: usize) -> bool {
-        let has_room = open - self.leaving < self.limits.connections;
+        let has_room = open - self.evicting < self.limits.connections;
         self.shed += u32::from(!has_room);
         has_room
     }
@@ -85,7 +85,7 @@ impl Admission {
     pub(super) fn register(&mut self, slot: u32, conns: &mut Conns) {
         let Some(conn) = conns.get(slot) else { return };
         self.idle.push(Reverse((conn.wait.since, conn.tag.slot, conn.tag.generation)));
-        if self.idle.len() > 2 * conns.len() + LOOKED_AT {
+        if self.idle.len() > 2 * conns.len() + IDLE_CANDIDATES_MAX {
             self.idle.retain(|Reverse((_, slot, generation))| {
                 conns.find(Tag { slot: *slot, generation: *generation }).is_some()
             });
@@ -98,25 +98,25 @@ impl Admission {
         if most == 0 {
             return true;
         }
-        assert!(conn.counted.is_none(), "the connection would count twice, and be forgotten once");
+        assert!(conn.counted_address.is_none(), "the connection would count twice, and be forgotten once");
         let Some(address) = conn.cached_address() else { return true };
         let client_key = miss_limiter.client_key(address);
         if self.trust.proxies.has(address) || client_key.is_private() && !self.limits.counts_private {
             return true;
         }
-        let count = self.of_address.entry(client_key.hash()).or_default();
+        let count = self.connections_by_address.entry(client_key.hash()).or_default();
         if *count >= most {
             return false;
         }
         *count += 1;
-        conn.counted = Some(client_key);
+        conn.counted_address = Some(client_key);
         true
     }
 
     /// Returns the slot of the connection that has been idle for longest, if that is at least `idle_for` ticks. The
     /// caller closes it as an evicted one.
     pub(super) fn take_idle(&mut self, conns: &mut Conns, tick: u32, idle_for: u32) -> Option<u32> {
-        for _ in 0..LOOKED_AT {
+        for _ in 0..IDLE_CANDIDATES_MAX {
             let Reverse((since, slot, generation)) = self.idle.pop()?;
             let Some(conn) = conns.find(Tag { slot, generation }) else { continue };
             let is_idle = !conn.is_busy() && conn.awaits_request();
@@ -132,7 +132,7 @@ impl Admission {
                 self.idle.push(Reverse((since, slot, generation)));
                 return None;
             }
-            self.leaving += 1;
+            self.evicting += 1;
             return Some(slot);
         }
         None
@@ -141,15 +141,18 @@ impl Admission {
     /// Forgets a connection that is gone.
     pub(super) fn forget(&mut self, conn: &Conn) {
         let is_evicted = matches!(conn.state, ConnState::Closed(CloseKind::Evicted));
-        debug_assert!(!is_evicted || self.leaving > 0, "each evicted connection was counted");
-        self.leaving -= usize::from(is_evicted);
-        let Some(client_key) = conn.counted else { return };
-        assert!(self.of_address.contains_key(&client_key.hash()), "the connection does not count for its address");
-        if let Some(count) = self.of_address.get_mut(&client_key.hash()) {
+        debug_assert!(!is_evicted || self.evicting > 0, "each evicted connection was counted");
+        self.evicting -= usize::from(is_evicted);
+        let Some(client_key) = conn.counted_address else { return };
+        assert!(
+            self.connections_by_address.contains_key(&client_key.hash()),
+            "the connection does not count for its address"
+        );
+        if let Some(count) = self.connections_by_address.get_mut(&client_key.hash()) {
             debug_assert!(*count > 0, "an address without connections has no entry");
             *count -= 1;
             if *count == 0 {
-                self.of_address.remove(&client_key.hash());
+                self.connections_by_address.remove(&client_key.hash());
             }
         }
     }

@@ -80,9 +80,9 @@ impl AllLinks {
     }
 
     /// Prepares for about `links` links to be loaded. Does nothing once a change has come.
-    pub(super) fn expect(&mut self, links: usize) {
+    pub(super) fn reserve(&mut self, links: usize) {
         if self.map.is_empty() {
-            self.map.expect(links);
+            self.map.reserve(links);
         }
     }
 
@@ -190,7 +190,8 @@ mod tests {
     fn removed_codes_are_forgotten_when_all_links_are_loaded() {
         let mut links = little();
         let (one, hash) = code(1);
-        assert!(!links.remove(&one, hash) && links.removed_len() == 1);
+        assert!(!links.remove(&one, hash));
+        assert!(links.removed_len() == 1);
         assert!(!links.is_current(&one, hash));
         links.end_load();
         assert_eq!(links.removed_len(), 0);

@@ -1,7 +1,7 @@
 //! The datapath past the kernel's TCP: the AF_XDP socket of one receive queue, and the TCP/IP stack on top of it.
 //!
 //! [`Datapath`] belongs to one core. Its connections are [`transport::StackTransport`]s, which share it: a transport sends, ends
-//! and closes through it, as a socket does through the kernel. What the stack reports is collected in an [`Inbox`], and
+//! and closes through it, as a socket does through the kernel. What the stack reports is collected in a [`StackInbox`], and
 //! the loop delivers it while the datapath is not borrowed (`turn`).
 
 pub(super) mod transport;
@@ -134,7 +134,7 @@ impl NextHops for Routes {
 
 /// Something that the stack has reported.
 #[derive(Clone, Copy, Debug)]
-enum Report {
+enum StackReport {
     Opened,
     /// Bytes of the received frame or of the spilled ones.
     Received {
@@ -148,17 +148,17 @@ enum Report {
 }
 
 /// Reports of the stack about a frame or a timer, in order, and the bytes that belong to them.
-struct Inbox {
+struct StackInbox {
     frame: Box<[u8; FRAME_LEN]>,
     frame_len: usize,
     /// Bytes that came out of order, and whose turn has come.
     spilled: Vec<u8>,
-    reports: Vec<(ConnectionId, Report)>,
+    reports: Vec<(ConnectionId, StackReport)>,
 }
 
-impl Inbox {
-    fn new() -> Inbox {
-        Inbox { frame: Box::new([0; FRAME_LEN]), frame_len: 0, spilled: Vec::new(), reports: Vec::new() }
+impl StackInbox {
+    fn new() -> StackInbox {
+        StackInbox { frame: Box::new([0; FRAME_LEN]), frame_len: 0, spilled: Vec::new(), reports: Vec::new() }
     }
 
     fn bytes(&self, is_spilled: bool, start: u32, len: u32) -> &[u8] {
@@ -171,37 +171,37 @@ impl Inbox {
 struct Collected<'a> {
     frame: &'a [u8],
     spilled: &'a mut Vec<u8>,
-    reports: &'a mut Vec<(ConnectionId, Report)>,
+    reports: &'a mut Vec<(ConnectionId, StackReport)>,
 }
 
 impl Events for Collected<'_> {
     fn opened(&mut self, id: ConnectionId) {
-        self.reports.push((id, Report::Opened));
+        self.reports.push((id, StackReport::Opened));
     }
 
     fn received(&mut self, id: ConnectionId, bytes: &[u8]) {
         let len = bytes.len() as u32;
         let start = (bytes.as_ptr() as usize).wrapping_sub(self.frame.as_ptr() as usize);
         let report = if start <= self.frame.len() && bytes.len() <= self.frame.len() - start {
-            Report::Received { is_spilled: false, start: start as u32, len }
+            StackReport::Received { is_spilled: false, start: start as u32, len }
         } else {
             let start = self.spilled.len() as u32;
             self.spilled.extend_from_slice(bytes);
-            Report::Received { is_spilled: true, start, len }
+            StackReport::Received { is_spilled: true, start, len }
         };
         self.reports.push((id, report));
     }
 
     fn peer_finished(&mut self, id: ConnectionId) {
-        self.reports.push((id, Report::PeerFinished));
+        self.reports.push((id, StackReport::PeerFinished));
     }
 
     fn writable(&mut self, id: ConnectionId) {
-        self.reports.push((id, Report::Writable));
+        self.reports.push((id, StackReport::Writable));
     }
 
     fn closed(&mut self, id: ConnectionId, reason: CloseReason) {
-        self.reports.push((id, Report::Closed(reason)));
+        self.reports.push((id, StackReport::Closed(reason)));
     }
 }
 
@@ -270,7 +270,7 @@ impl Datapath {
     }
 
     /// Hands frame number `at` of the batch to the stack.
-    fn receive(&mut self, at: usize, inbox: &mut Inbox) {
+    fn receive(&mut self, at: usize, inbox: &mut StackInbox) {
         let received = self.arrived[at];
         let (start, len) = (received.offset as usize, received.len as usize);
         inbox.frame[..len].copy_from_slice(&self.frames.0.bytes(received.frame)[start..start + len]);
@@ -283,7 +283,7 @@ impl Datapath {
     }
 
     /// Runs the timers that are due.
-    fn run_timers(&mut self, inbox: &mut Inbox) {
+    fn run_timers(&mut self, inbox: &mut StackInbox) {
         inbox.spilled.clear();
         let mut events = Collected { frame: &[], spilled: &mut inbox.spilled, reports: &mut inbox.reports };
         self.stack.poll(self.now_us, &mut self.frames, &mut events);
@@ -314,7 +314,7 @@ pub(super) struct Bypass {
     datapath: Rc<RefCell<Datapath>>,
     /// The entry by which the XDP program sends frames to the socket; empty once the core is open.
     entry: Option<SocketEntry>,
-    inbox: Inbox,
+    inbox: StackInbox,
     /// The connection of each place of the stack.
     tags: Vec<Tag>,
     listeners: Vec<(SocketAddr, usize)>,
@@ -332,7 +332,7 @@ impl Bypass {
         Bypass {
             datapath: Rc::new(RefCell::new(datapath)),
             entry: Some(entry),
-            inbox: Inbox::new(),
+            inbox: StackInbox::new(),
             tags: Vec::new(),
             listeners,
             continues: Vec::new(),

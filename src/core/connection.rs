@@ -14,7 +14,7 @@ use crate::bridge::fleet_view::FollowedMark;
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::visit_log::PendingVisit;
 use carom_http::connection::Expects;
-use carom_http::tls::Session;
+use carom_http::tls::TlsSession;
 use carom_http::{Connection, RedirectRequest, Rejection};
 use carom_limits::UNREAD_SMALL;
 use carom_model::access::miss_limiter::{ClientKey, RequestOrigin};
@@ -98,7 +98,7 @@ pub(super) enum Awaits {
 pub(super) struct PendingRejection {
     pub(super) rejection: Rejection,
     /// The entry of the request for the access log.
-    pub(super) noted: Option<PendingEntry>,
+    pub(super) log_entry: Option<PendingEntry>,
 }
 
 /// The present wait of a connection for its client.
@@ -129,7 +129,7 @@ pub(super) struct SendProgress {
 #[derive(Clone, Copy, Default, Debug)]
 struct ClientAddress {
     /// The client that a proxy has named; `None` if the peer itself is the client.
-    named: Option<IpAddr>,
+    named_client: Option<IpAddr>,
     /// The peer of the socket, or the client that a PROXY header has named.
     peer: Option<IpAddr>,
     /// True if the connection began with a PROXY header that names no client.
@@ -149,6 +149,7 @@ pub(super) struct PendingLookup {
     pub(super) since: Instant,
     /// The instant up to which the streams of the fleet were followed before the code was looked up.
     pub(super) followed: FollowedMark,
+    /// The party that the look-up waits for. A new look-up waits for none yet, and has [`Awaits::Fallback`].
     pub(super) awaits: Awaits,
     /// True if an earlier code could not be confirmed missing. If this code is missing, too, the answer is 503.
     pub(super) unconfirmed: bool,
@@ -158,15 +159,16 @@ pub(super) struct PendingLookup {
     pub(super) visitor: Option<Visitor>,
     /// The query of the request, or the whole head if the link may have redirect rules. Takes no memory while it is
     /// empty.
-    pub(super) kept: Vec<u8>,
+    pub(super) head_or_query: Vec<u8>,
     /// The entry of the request for the access log.
-    pub(super) noted: Option<PendingEntry>,
+    pub(super) log_entry: Option<PendingEntry>,
     /// The request part of the visit, if single visits are logged.
     pub(super) visit: Option<PendingVisit>,
 }
 
 impl PendingLookup {
-    /// Returns the look-up of a code of that domain, for a request that came in this turn with that head.
+    /// Returns the look-up of a code of that domain, for a request that came in this turn with that head. The caller
+    /// sets what it awaits.
     pub(super) fn new(
         services: &ServiceHandle,
         request: &RedirectRequest,
@@ -186,8 +188,8 @@ impl PendingLookup {
             unconfirmed: false,
             asked_storage: false,
             visitor,
-            kept: request.query.of(head).to_vec(),
-            noted: None,
+            head_or_query: request.query.of(head).to_vec(),
+            log_entry: None,
             visit: None,
         }
     }
@@ -195,7 +197,7 @@ impl PendingLookup {
     /// Returns the same look-up with the whole head of the request, if the link may have redirect rules.
     #[inline]
     pub(super) fn with_head_if(self, may_have_rules: bool, head: &[u8]) -> PendingLookup {
-        if may_have_rules { PendingLookup { kept: head.to_vec(), ..self } } else { self }
+        if may_have_rules { PendingLookup { head_or_query: head.to_vec(), ..self } } else { self }
     }
 
     /// Returns the same look-up for the store, Redis or the visit allowances after this result of memory. They may bring
@@ -208,18 +210,18 @@ impl PendingLookup {
 
     /// Returns the head of the request, if it was kept.
     pub(super) fn head(&self) -> Option<&[u8]> {
-        (self.kept.len() > self.request.query.len()).then_some(&self.kept)
+        (self.head_or_query.len() > self.request.query.len()).then_some(&self.head_or_query)
     }
 
     /// Returns the query of the request.
     pub(super) fn query(&self) -> &[u8] {
-        if self.head().is_some() { self.request.query.of(&self.kept) } else { &self.kept }
+        if self.head().is_some() { self.request.query.of(&self.head_or_query) } else { &self.head_or_query }
     }
 
     /// Returns the same look-up without query and head, which a refusal does not need.
     pub(super) fn without_query(self) -> PendingLookup {
         let request = RedirectRequest { query: carom_http::redirect::Span::default(), ..self.request };
-        PendingLookup { request, kept: Vec::new(), ..self }
+        PendingLookup { request, head_or_query: Vec::new(), ..self }
     }
 }
 
@@ -230,7 +232,7 @@ pub(super) struct Conn {
     pub(super) tag: Tag,
     pub(super) machine: Connection,
     /// The TLS session, if the connection has one.
-    pub(super) tls: Option<Box<Session>>,
+    pub(super) tls: Option<Box<TlsSession>>,
     pub(super) state: ConnState,
     /// Bytes received and not consumed. Takes no memory while empty.
     pub(super) unconsumed: Vec<u8>,
@@ -249,7 +251,7 @@ pub(super) struct Conn {
     pub(super) queued_max: u32,
     client: ClientAddress,
     /// The address that the connection counts for, if connections per address are limited.
-    pub(super) counted: Option<ClientKey>,
+    pub(super) counted_address: Option<ClientKey>,
 }
 
 impl Conn {
@@ -261,7 +263,7 @@ impl Conn {
         }
     }
 
-    pub(super) fn new(transport: Transport, tag: Tag, machine: Connection, (tick, queued_max): (u32, u32)) -> Conn {
+    pub(super) fn new(transport: Transport, tag: Tag, machine: Connection, tick: u32, queued_max: u32) -> Conn {
         Conn {
             transport,
             tag,
@@ -278,7 +280,7 @@ impl Conn {
             tls_record_since: tick,
             queued_max,
             client: ClientAddress::default(),
-            counted: None,
+            counted_address: None,
         }
     }
 
@@ -341,7 +343,8 @@ impl Conn {
     /// Sets the client that a PROXY header names. If it names none, header fields of requests cannot name one either,
     /// because their author is unknown.
     pub(super) fn set_proxied_client(&mut self, client: Option<IpAddr>) {
-        self.client = ClientAddress { named: client, peer: client, is_nameless: client.is_none(), client_key: None };
+        self.client =
+            ClientAddress { named_client: client, peer: client, is_nameless: client.is_none(), client_key: None };
     }
 
     /// Returns the address that requests come from, unless a header field names another.
@@ -357,8 +360,8 @@ impl Conn {
         }
         let client =
             self.client.peer.map(|peer| if self.client.is_nameless { peer } else { trust.client(peer, field) });
-        if client != self.client.named {
-            (self.client.named, self.client.client_key) = (client, None);
+        if client != self.client.named_client {
+            (self.client.named_client, self.client.client_key) = (client, None);
         }
     }
 
@@ -369,7 +372,7 @@ impl Conn {
 
     /// Returns the address of the client. Asks the kernel for it once.
     pub(super) fn cached_address(&mut self) -> Option<IpAddr> {
-        self.client.named.or_else(|| self.cached_peer())
+        self.client.named_client.or_else(|| self.cached_peer())
     }
 
     /// Returns the address of the peer, or the one that its PROXY header names. Header fields of requests do not count.
@@ -383,8 +386,8 @@ impl Conn {
 
     /// Returns the address of the client, or `None` if it has left.
     pub(super) fn address(&self) -> Option<IpAddr> {
-        if self.client.named.is_some() {
-            return self.client.named;
+        if self.client.named_client.is_some() {
+            return self.client.named_client;
         }
         self.transport.peer()
     }
@@ -424,7 +427,7 @@ impl Conn {
     }
 
     /// Hands bytes to hyper, and ends its input after the last ones.
-    pub(super) fn pass(&self, bytes: &[u8]) {
+    pub(super) fn pass_to_hyper(&self, bytes: &[u8]) {
         debug_assert!(self.state.is_live() || self.hyper.is_none(), "hyper would get bytes after the end");
         let Some(stream) = &self.hyper else { return };
         stream.put(bytes, self.machine.heads());
@@ -507,13 +510,13 @@ impl Conn {
 /// The connections of a core by slot.
 #[derive(Debug, Default)]
 pub(super) struct Conns {
-    slots: Vec<Slot>,
+    slots: Vec<ConnectionSlot>,
     free: Vec<u32>,
     open: usize,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct ConnectionSlot {
     generation: u32,
     conn: Option<Box<Conn>>,
 }
@@ -530,9 +533,9 @@ impl Conns {
     }
 
     /// Puts a connection into a free slot. Returns the slot.
-    pub(super) fn insert(&mut self, transport: Transport, machine: Connection, (tick, queued_max): (u32, u32)) -> u32 {
+    pub(super) fn insert(&mut self, transport: Transport, machine: Connection, tick: u32, queued_max: u32) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, conn: None });
+            self.slots.push(ConnectionSlot { generation: 0, conn: None });
             (self.slots.len() - 1) as u32
         });
         let entry = &mut self.slots[slot as usize];
@@ -541,7 +544,7 @@ impl Conns {
         entry.generation = (entry.generation + 1) & 0x00ff_ffff;
         let tag = Tag { slot, generation: entry.generation };
         debug_assert!(entry.conn.is_none(), "a slot has one connection");
-        entry.conn = Some(Box::new(Conn::new(transport, tag, machine, (tick, queued_max))));
+        entry.conn = Some(Box::new(Conn::new(transport, tag, machine, tick, queued_max)));
         self.open += 1;
         assert_eq!(self.open + self.free.len(), self.slots.len(), "a slot is neither free nor in use");
         slot

@@ -2,11 +2,11 @@
 
 use super::connection::{CloseKind, ConnState};
 use super::hyper_bridge::stream::InputEnd;
-use super::work::Work;
+use super::work::CoreState;
 
 /// The work that a draining core has left.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DrainRest {
+pub(super) struct DrainRemainder {
     /// Number of connections.
     pub(super) connections: usize,
     /// True if a cancelled accept may still bring one last client.
@@ -15,21 +15,21 @@ pub(super) struct DrainRest {
     pub(super) is_acknowledged: bool,
 }
 
-impl DrainRest {
-    /// Returns true if the core can end. `is_late` says that the time of the drain is over: then the core waits for no
-    /// acknowledgement.
+impl DrainRemainder {
+    /// Returns true if the core can end. `is_late` is true once the time of the drain is over: then the core no longer
+    /// waits for acknowledgements.
     pub(super) fn may_end(self, is_late: bool) -> bool {
-        // Only this core can send the last answers of closed connections again.
-        let is_sent = self.is_acknowledged || is_late;
-        self.connections == 0 && !self.may_accept && is_sent
+        // Until then, only this core can retransmit the last answers of closed connections.
+        let needs_no_retransmission = self.is_acknowledged || is_late;
+        self.connections == 0 && !self.may_accept && needs_no_retransmission
     }
 }
 
-impl Work {
+impl CoreState {
     /// Accepts no further request on a connection, which ends after the answers to its earlier requests.
     pub(super) fn close_idle(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        Self::touch(&mut self.dirty, conn);
+        Self::mark_dirty(&mut self.dirty, conn);
         match &conn.hyper {
             Some(stream) if stream.is_http2() => stream.go_away(),
             Some(stream) => {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     /// Nothing is left to do.
-    const NOTHING: DrainRest = DrainRest { connections: 0, may_accept: false, is_acknowledged: true };
+    const NOTHING: DrainRemainder = DrainRemainder { connections: 0, may_accept: false, is_acknowledged: true };
 
     #[test]
     fn drain_ends_once_nothing_is_left() {
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn drain_waits_for_acknowledgements_in_its_time() {
-        let unacknowledged = DrainRest { is_acknowledged: false, ..NOTHING };
+        let unacknowledged = DrainRemainder { is_acknowledged: false, ..NOTHING };
         assert!(!unacknowledged.may_end(false));
         assert!(unacknowledged.may_end(true), "a client that has left delays nothing");
     }
@@ -94,8 +94,8 @@ mod tests {
     #[test]
     fn drain_waits_for_connections_and_accepts() {
         for is_late in [false, true] {
-            assert!(!DrainRest { connections: 1, ..NOTHING }.may_end(is_late));
-            assert!(!DrainRest { may_accept: true, ..NOTHING }.may_end(is_late));
+            assert!(!DrainRemainder { connections: 1, ..NOTHING }.may_end(is_late));
+            assert!(!DrainRemainder { may_accept: true, ..NOTHING }.may_end(is_late));
         }
     }
 }

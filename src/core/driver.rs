@@ -1,6 +1,6 @@
 //! The driver of a core: listeners, sockets, and every operation on them, over the ring of the core's thread.
 //!
-//! Only this part and `bypass` know how bytes travel. The driver hands [`Event`]s to the loop, and takes what a
+//! Only this part and `bypass` know how bytes travel. The driver hands [`TransportEvent`]s to the loop, and takes what a
 //! connection has to send. The connections know their [`Transport`] and nothing below it: a socket of the kernel, or a
 //! connection of the core's own TCP/IP stack (`bypass`).
 
@@ -19,7 +19,7 @@ use super::bypass::{Bypass, BypassParts};
 use super::listen::{self, Layers, Listener, Socket};
 
 /// Something that has happened to a listener or a connection.
-pub(super) enum Event {
+pub(super) enum TransportEvent {
     /// A client has connected.
     Accepted {
         /// The connection of the client.
@@ -81,9 +81,9 @@ pub(super) enum Received {
     Broken,
 }
 
-impl From<Completion> for Event {
+impl From<Completion> for TransportEvent {
     #[inline]
-    fn from(completion: Completion) -> Event {
+    fn from(completion: Completion) -> TransportEvent {
         match completion {
             Completion::Received { tag, result, more } => {
                 let received = match result {
@@ -92,23 +92,25 @@ impl From<Completion> for Event {
                     Err(libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => Received::Nothing,
                     Err(_) => Received::Broken,
                 };
-                Event::Received { tag, received, continues: more }
+                TransportEvent::Received { tag, received, continues: more }
             }
-            Completion::Sent { tag, result, buffer } => Event::Sent { tag, result, buffer },
+            Completion::Sent { tag, result, buffer } => TransportEvent::Sent { tag, result, buffer },
             Completion::Accepted { listener, result, more: continues } => {
                 let listener = listener as usize;
                 match result {
-                    Ok(socket) => Event::Accepted { transport: Transport::of_socket(socket), listener, continues },
+                    Ok(socket) => {
+                        TransportEvent::Accepted { transport: Transport::from_socket(socket), listener, continues }
+                    }
                     Err(error) => {
                         let is_exhausted = matches!(error, libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM);
-                        Event::AcceptEnded { listener, is_exhausted, continues }
+                        TransportEvent::AcceptEnded { listener, is_exhausted, continues }
                     }
                 }
             }
-            Completion::Tick => Event::Tick,
+            Completion::Tick => TransportEvent::Tick,
             // A core opens no connections itself.
-            Completion::Bell | Completion::Connected { .. } => Event::Woken,
-            Completion::Readable { tag, more: continues, .. } => Event::Readable { tag, continues },
+            Completion::Bell | Completion::Connected { .. } => TransportEvent::Woken,
+            Completion::Readable { tag, more: continues, .. } => TransportEvent::Readable { tag, continues },
         }
     }
 }
@@ -146,7 +148,7 @@ pub(super) struct SocketTransport {
 
 impl Transport {
     /// Wraps the socket of a new connection.
-    pub(super) fn of_socket(socket: OwnedFd) -> Transport {
+    pub(super) fn from_socket(socket: OwnedFd) -> Transport {
         Transport::Socket(SocketTransport { socket, in_flight: InFlight::default(), sent: 0, total: 0 })
     }
 
@@ -238,7 +240,7 @@ impl ClosingListener {
     /// Accepts a client that waits in the queue.
     pub(super) fn accept(&self) -> Option<Transport> {
         // An accepted socket does not inherit the non-blocking mode; the ring does not need it.
-        self.0.accept().ok().map(|(socket, _)| Transport::of_socket(socket.into()))
+        self.0.accept().ok().map(|(socket, _)| Transport::from_socket(socket.into()))
     }
 }
 
@@ -371,7 +373,7 @@ impl Driver {
         self.completions.len()
     }
 
-    /// Takes the collected events, each of which becomes an [`Event`].
+    /// Takes the collected events, each of which becomes a [`TransportEvent`].
     pub(super) fn take_collected(&mut self) -> Vec<Completion> {
         std::mem::take(&mut self.completions)
     }
@@ -425,9 +427,9 @@ impl Driver {
             return;
         }
         for (index, listener) in self.listeners.iter().enumerate() {
-            if let Some(Listener { socket, is_handed, .. }) = listener
+            if let Some(Listener { socket, is_inherited, .. }) = listener
                 && !self.accepting[index]
-                && !(*is_handed && is_draining)
+                && !(*is_inherited && is_draining)
             {
                 self.ring.accept(socket, index as u32);
                 self.accepting[index] = true;
@@ -463,8 +465,8 @@ impl Driver {
             bypass.refuse_new();
         }
         for (index, listener) in self.listeners.iter().enumerate() {
-            let Some(Listener { socket, is_handed, .. }) = listener else { continue };
-            if *is_handed {
+            let Some(Listener { socket, is_inherited, .. }) = listener else { continue };
+            if *is_inherited {
                 self.ring.cancel_accept(index as u32);
             } else if let Err(error) = listen::refuse_new(socket) {
                 tracing::debug!("the queue of new connections cannot be drained: {error}");
@@ -482,14 +484,14 @@ impl Driver {
         if self.accepting[index] {
             self.ring.cancel_accept(index as u32);
         }
-        let Listener { socket, is_handed, .. } = self.listeners[index].take()?;
-        (self.is_open && !is_handed).then_some(ClosingListener(socket))
+        let Listener { socket, is_inherited, .. } = self.listeners[index].take()?;
+        (self.is_open && !is_inherited).then_some(ClosingListener(socket))
     }
 
     // Connections.
 
     /// Sends bytes on a connection that sends nothing yet. Returns the buffer, empty, if all of them were taken at
-    /// once: then no [`Event::Sent`] follows. After the last bytes of a connection, the stack sends the end with them;
+    /// once: then no [`TransportEvent::Sent`] follows. After the last bytes of a connection, the stack sends the end with them;
     /// on a socket it follows later.
     #[inline]
     pub(super) fn send(
@@ -557,7 +559,7 @@ impl Driver {
         let SocketTransport { socket, in_flight, .. } = match transport {
             Transport::Socket(transport) => transport,
             Transport::Stack(transport) => {
-                transport.give_up();
+                transport.abort_send();
                 return true;
             }
         };

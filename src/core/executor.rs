@@ -22,13 +22,17 @@ pub const IO_MEMORY: usize = 64 * 1024;
 const PREEMPT_TIMER: Duration = Duration::from_secs(24 * 3_600);
 
 /// A running core. Joining it waits for the end of its thread.
-pub type Running = ExecutorJoinHandle<()>;
+pub type CoreHandle = ExecutorJoinHandle<()>;
 
 /// Starts an executor on a thread of its own, pinned to `cpu` if one is given.
 ///
 /// # Errors
 /// If the kernel refuses its rings or its thread.
-pub(super) fn spawn<F>(name: &str, cpu: Option<usize>, make: impl FnOnce() -> F + Send + 'static) -> io::Result<Running>
+pub(super) fn spawn<F>(
+    name: &str,
+    cpu: Option<usize>,
+    make: impl FnOnce() -> F + Send + 'static,
+) -> io::Result<CoreHandle>
 where
     F: Future<Output = ()> + 'static,
 {

@@ -22,9 +22,9 @@ const _: () = assert!(COPY_DESTINATION_LEN_MAX <= u8::MAX as usize, "a slot keep
 const SLOTS: usize = 4_096;
 
 /// Entries of the table of recently requested codes.
-const SEEN: usize = 4 * SLOTS;
+const RECENT_SLOTS: usize = 4 * SLOTS;
 
-/// The hash whose recall drops all copies. A link with this hash would cost the others their copies when it changes.
+/// The hash whose recall drops all copies. A change of a link that has this hash by chance does so, too.
 pub(super) const ALL_COPIES: CodeHash = CodeHash(0);
 
 /// One core's copies of other cores' links.
@@ -41,7 +41,7 @@ struct CopySlot {
     policy: Policy,
     target_len: u8,
     /// True if a request came for it since another link last wanted its slot.
-    asked: bool,
+    referenced: bool,
     target: [u8; COPY_DESTINATION_LEN_MAX],
 }
 
@@ -61,7 +61,7 @@ impl LinkCopies {
             code: Code::parse(b"0").expect("a code"),
             policy: Policy::default(),
             target_len: 0,
-            asked: false,
+            referenced: false,
             target: [0; COPY_DESTINATION_LEN_MAX],
         };
         LinkCopies { tags: vec![0; SLOTS].into(), slots: vec![nothing; SLOTS].into() }
@@ -80,7 +80,7 @@ impl LinkCopies {
             return None;
         }
         debug_assert!(slot.policy.max_visits.is_none(), "only the owner may grant a limited visit");
-        slot.asked = true;
+        slot.referenced = true;
         let target = &slot.target[..usize::from(slot.target_len)];
         Some(Lookup::Live(Destination { policy: slot.policy, target }))
     }
@@ -91,10 +91,10 @@ impl LinkCopies {
         let at = slot_of(hash);
         let slot = &mut self.slots[at];
         let may_be_kept = target.len() <= COPY_DESTINATION_LEN_MAX && policy.max_visits.is_none();
-        if !may_be_kept || (self.tags[at] != 0 && std::mem::take(&mut slot.asked)) {
+        if !may_be_kept || (self.tags[at] != 0 && std::mem::take(&mut slot.referenced)) {
             return;
         }
-        (slot.code, slot.policy, slot.asked) = (*code, policy, false);
+        (slot.code, slot.policy, slot.referenced) = (*code, policy, false);
         slot.target_len = target.len() as u8;
         slot.target[..target.len()].copy_from_slice(target);
         self.tags[at] = tag_of(hash);
@@ -122,14 +122,14 @@ pub(super) struct RecentRequests {
 
 impl RecentRequests {
     pub(super) fn new() -> RecentRequests {
-        RecentRequests { last: vec![0; SEEN].into() }
+        RecentRequests { last: vec![0; RECENT_SLOTS].into() }
     }
 
     /// Records a request for a code without a copy. Returns true if its link should be kept when it arrives.
     #[inline]
     pub(super) fn note_request(&mut self, hash: CodeHash) -> bool {
         let this = (hash.0 >> 24) as u16;
-        std::mem::replace(&mut self.last[hash.0 as usize % SEEN], this) == this
+        std::mem::replace(&mut self.last[hash.0 as usize % RECENT_SLOTS], this) == this
     }
 }
 

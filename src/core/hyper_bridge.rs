@@ -38,11 +38,11 @@ use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::clients::forwarded::{Field, Trust};
 
 /// The body of an answer: complete, or produced while it is sent.
-type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
+type HyperBody = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
 
 /// Answers the requests of a core, except redirects. Its futures run as tasks of the core. The API returns one as
 /// `ApiService` (`src/api.rs`, the same type), and `src/node/cores.rs` passes it to the core.
-pub type HttpService = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<Content>>>>>;
+pub type HttpService = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<HyperBody>>>>>;
 
 /// Parameters of hyper for one client.
 pub(super) struct ConnectionInfo {
@@ -129,14 +129,15 @@ fn respond(
         request.extensions_mut().insert(source);
     }
     request.extensions_mut().insert(info.limits);
-    let noted = access::note_read(&stream.services, &request, info.is_secure).map(|noted| (noted, Instant::now()));
+    let log_entry = access::hyper_log_entry(&stream.services, &request, info.is_secure);
+    let log_entry = log_entry.map(|log_entry| (log_entry, Instant::now()));
     let (stream, service, hsts) = (Rc::clone(stream), Rc::clone(service), info.hsts.clone());
     let mut flight = stream.begin(&request, info.limits.requests);
     async move {
         // hyper sets no bound to the answers that wait to be sent. So a client that does not read gets no new answer.
         poll_fn(|context| stream.poll_room(&mut flight, context)).await;
         let is_head = stream.is_http2 && request.method() == Method::HEAD;
-        let mut answer = if is_of_two_hosts(&request) {
+        let mut answer = if names_two_hosts(&request) {
             refused(StatusCode::BAD_REQUEST, TWO_HOSTS)
         } else if flight.body == BodyKind::OneTooMany {
             refused(StatusCode::SERVICE_UNAVAILABLE, LONG_BODIES)
@@ -147,8 +148,8 @@ fn respond(
             answer = without_body(answer);
         }
         flight.answer();
-        if let Some((noted, since)) = noted.filter(|_| stream.can_send_answer()) {
-            stream.services.log_pending(noted, answer.status().as_u16(), since.elapsed());
+        if let Some((log_entry, since)) = log_entry.filter(|_| stream.can_send_answer()) {
+            stream.services.log_pending(log_entry, answer.status().as_u16(), since.elapsed());
         }
         let mut response = answer.map(|content| Answering { content, rest: Bytes::new(), flight });
         if let Some(hsts) = hsts {
@@ -172,7 +173,7 @@ fn client_of(trust: &Trust, source: RequestOrigin, fields: &HeaderMap) -> Reques
 
 /// True if a request names several hosts (RFC 9113, section 8.3.1), which two programs could take for different
 /// domains. The HTTP machine checks HTTP/1.1, where the host in the target counts (RFC 9112, section 3.2.2).
-fn is_of_two_hosts(request: &Request<Incoming>) -> bool {
+fn names_two_hosts(request: &Request<Incoming>) -> bool {
     if request.version() != Version::HTTP_2 {
         return false;
     }
@@ -191,8 +192,8 @@ const TWO_HOSTS: &str =
 const LONG_BODIES: &str = r#"{"title":"Temporarily unavailable","type":"urn:carom:problem:unavailable","detail":"Too many long request bodies arrive at once on this connection. Send them one after the other.","status":503}"#;
 
 /// Returns a problem of our own, in place of a handler's answer.
-fn refused(status: StatusCode, problem: &'static str) -> Response<Content> {
-    let mut answer = Response::new(Box::pin(Full::new(Bytes::from_static(problem.as_bytes()))) as Content);
+fn refused(status: StatusCode, problem: &'static str) -> Response<HyperBody> {
+    let mut answer = Response::new(Box::pin(Full::new(Bytes::from_static(problem.as_bytes()))) as HyperBody);
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     if status == StatusCode::SERVICE_UNAVAILABLE {
@@ -202,12 +203,12 @@ fn refused(status: StatusCode, problem: &'static str) -> Response<Content> {
 }
 
 /// Returns the answer to `HEAD`: the fields of the answer to GET, and no body. For HTTP/1.1 hyper does that itself.
-fn without_body(answer: Response<Content>) -> Response<Content> {
+fn without_body(answer: Response<HyperBody>) -> Response<HyperBody> {
     let (mut head, content) = answer.into_parts();
     if let (Some(len), false) = (content.size_hint().exact(), head.headers.contains_key(CONTENT_LENGTH)) {
         head.headers.insert(CONTENT_LENGTH, len.into());
     }
-    Response::from_parts(head, Box::pin(Full::default()) as Content)
+    Response::from_parts(head, Box::pin(Full::default()) as HyperBody)
 }
 
 /// Runs the answer to one HTTP/2 request as a task, beside the others.
@@ -219,7 +220,7 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Tasks {
 
 /// The body of an answer on its way out. The connection is busy while hyper has it.
 struct Answering {
-    content: Content,
+    content: HyperBody,
     /// Bytes that were produced and not taken; hyper gets them in pieces.
     rest: Bytes,
     flight: InFlightRequest,

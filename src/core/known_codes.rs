@@ -29,22 +29,31 @@ pub(super) struct KnownCodes {
     /// The smallest number of codes that a filter is sized for.
     len_min: usize,
     /// Number of codes that the filter held when it was given up.
-    len_given_up: usize,
+    abandoned_len: usize,
     /// Links removed since the filter was begun.
     removed: usize,
 }
 
 impl KnownCodes {
     /// Returns an empty set for about `codes` codes, with filters of at most `bytes_max` bytes.
-    pub(super) fn for_about(codes: usize, len_min: usize, bytes_max: u64) -> KnownCodes {
-        let filter = (bytes_for(codes, len_min) <= bytes_max).then(|| CodeFilter::for_about(room_for(codes, len_min)));
-        let len_given_up = if filter.is_none() { codes } else { 0 };
-        KnownCodes { filter, next: None, is_awaited: false, bytes_max, len_min, len_given_up, removed: 0 }
+    pub(super) fn with_capacity(codes: usize, len_min: usize, bytes_max: u64) -> KnownCodes {
+        let filter =
+            (bytes_for(codes, len_min) <= bytes_max).then(|| CodeFilter::with_capacity(capacity_for(codes, len_min)));
+        let abandoned_len = if filter.is_none() { codes } else { 0 };
+        KnownCodes { filter, next: None, is_awaited: false, bytes_max, len_min, abandoned_len, removed: 0 }
     }
 
     /// Returns the set of a core whose links have a shared home: any code may exist, and no filter will come.
     pub(super) fn of_shared_home() -> KnownCodes {
-        KnownCodes { filter: None, next: None, is_awaited: true, bytes_max: 0, len_min: 0, len_given_up: 0, removed: 0 }
+        KnownCodes {
+            filter: None,
+            next: None,
+            is_awaited: true,
+            bytes_max: 0,
+            len_min: 0,
+            abandoned_len: 0,
+            removed: 0,
+        }
     }
 
     /// Drops all filters and begins one for about `codes` codes, of which blocks or codes will come. It is not known
@@ -52,10 +61,10 @@ impl KnownCodes {
     pub(super) fn wait_for(&mut self, codes: usize) {
         self.is_awaited = CodeFilter::bytes_for(codes) <= self.bytes_max;
         self.filter = None;
-        self.next = self.is_awaited.then(|| CodeFilter::for_about(codes));
+        self.next = self.is_awaited.then(|| CodeFilter::with_capacity(codes));
         self.removed = 0;
         self.keep_within_bounds();
-        self.len_given_up = if self.is_awaited { 0 } else { codes };
+        self.abandoned_len = if self.is_awaited { 0 } else { codes };
     }
 
     /// True while a filter is awaited.
@@ -102,10 +111,10 @@ impl KnownCodes {
             return;
         }
         if let Some(filter) = self.filter.take() {
-            self.len_given_up = filter.len();
+            self.abandoned_len = filter.len();
         }
         if let Some(next) = self.next.take_if(|next| bytes_wanted(next) > self.bytes_max) {
-            self.len_given_up = next.len();
+            self.abandoned_len = next.len();
             self.is_awaited = false;
         }
         assert!(self.bytes_wanted() <= self.bytes_max, "the filters take more memory than the core may have");
@@ -129,7 +138,7 @@ impl KnownCodes {
 
     /// Returns the size of the next filter in bytes, or `None` if it would not fit.
     pub(super) fn bytes_of_next(&self) -> Option<u64> {
-        let bytes = bytes_for(self.len_left(), self.len_min);
+        let bytes = bytes_for(self.live_len(), self.len_min);
         (self.filter.as_ref().map_or(0, CodeFilter::memory_bytes) + bytes <= self.bytes_max).then_some(bytes)
     }
 
@@ -138,8 +147,8 @@ impl KnownCodes {
         if self.next.is_some() || self.removed == 0 || 4 * self.removed < self.len() || self.bytes_of_next().is_none() {
             return;
         }
-        self.next = Some(CodeFilter::for_about(room_for(self.len_left(), self.len_min)));
-        self.len_given_up = self.len_left();
+        self.next = Some(CodeFilter::with_capacity(capacity_for(self.live_len(), self.len_min)));
+        self.abandoned_len = self.live_len();
         self.removed = 0;
     }
 
@@ -169,11 +178,11 @@ impl KnownCodes {
 
     /// Returns the number of codes in the filter, or of those that it held when it was given up.
     fn len(&self) -> usize {
-        self.filter.as_ref().map_or(self.len_given_up, CodeFilter::len)
+        self.filter.as_ref().map_or(self.abandoned_len, CodeFilter::len)
     }
 
     /// Returns the approximate number of codes whose links were not removed.
-    fn len_left(&self) -> usize {
+    fn live_len(&self) -> usize {
         self.len().saturating_sub(self.removed)
     }
 }
@@ -184,12 +193,12 @@ fn bytes_wanted(filter: &CodeFilter) -> u64 {
 }
 
 /// Returns a quarter more than `codes`, so that the filter stays in one piece for a while.
-fn room_for(codes: usize, len_min: usize) -> usize {
+fn capacity_for(codes: usize, len_min: usize) -> usize {
     (codes + codes / 4).max(len_min)
 }
 
 fn bytes_for(codes: usize, len_min: usize) -> u64 {
-    CodeFilter::bytes_for(room_for(codes, len_min))
+    CodeFilter::bytes_for(capacity_for(codes, len_min))
 }
 
 #[cfg(test)]
@@ -311,7 +320,7 @@ mod tests {
                     self.mail.clear();
                     self.part = None;
                     self.known.clone_from(&self.stored);
-                    self.codes = KnownCodes::for_about(0, 0, 1 << 20);
+                    self.codes = KnownCodes::with_capacity(0, 0, 1 << 20);
                     // The first message of the load, before the node serves.
                     self.codes.wait_for(AWAITED);
                 }
@@ -361,7 +370,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_code_that_exists_is_never_unknown(steps in proptest::collection::vec(any_step(), 1..300)) {
-            let codes = KnownCodes::for_about(0, 0, 1 << 20);
+            let codes = KnownCodes::with_capacity(0, 0, 1 << 20);
             let (stored, known) = (HashSet::new(), HashSet::new());
             let (sealed, changed) = (HashSet::new(), Vec::new());
             let mut world =
@@ -375,7 +384,7 @@ mod tests {
 
     #[test]
     fn removed_codes_are_forgotten_with_the_next_filter() {
-        let mut codes = KnownCodes::for_about(0, 0, 1 << 20);
+        let mut codes = KnownCodes::with_capacity(0, 0, 1 << 20);
         (0..4_000).for_each(|code| codes.insert(hash(code)));
         assert!(!codes.needs_rebuild(), "all of them exist");
         (0..3_000).for_each(|_| codes.note_removed());
@@ -384,46 +393,56 @@ mod tests {
         assert!(!codes.needs_rebuild(), "the next one is under construction");
         (3_000..4_000).for_each(|code| codes.insert_next(hash(code)));
         codes.insert(hash(5_000));
-        assert!(codes.finish() && !codes.finish());
+        assert!(codes.finish());
+        assert!(!codes.finish());
         assert!((3_000..4_000).chain([5_000]).all(|code| codes.may_hold(hash(code))));
         assert!((0..3_000).filter(|&code| codes.may_hold(hash(code))).count() < 100);
     }
 
     #[test]
     fn any_code_may_exist_until_the_awaited_filter_is_whole() {
-        let mut codes = KnownCodes::for_about(0, 0, 1 << 20);
+        let mut codes = KnownCodes::with_capacity(0, 0, 1 << 20);
         codes.insert(hash(1));
         codes.wait_for(AWAITED);
         codes.insert(hash(2));
         codes.note_removed();
         assert!(codes.may_hold(hash(9)));
-        assert!(!codes.is_known() && codes.is_awaited() && !codes.needs_rebuild());
+        assert!(!codes.is_known());
+        assert!(codes.is_awaited());
+        assert!(!codes.needs_rebuild());
         codes.merge_next(0, &blocks_of(&HashSet::from([3])), 1);
         codes.abandon();
-        assert!(codes.is_awaited() && codes.may_hold(hash(9)), "another try follows");
+        assert!(codes.is_awaited(), "another try follows");
+        assert!(codes.may_hold(hash(9)), "another try follows");
         codes.wait_for(AWAITED);
         codes.insert(hash(4));
         codes.merge_next(0, &blocks_of(&HashSet::from([1, 2, 3])), 3);
-        assert!(codes.finish() && codes.is_known() && !codes.is_awaited());
+        assert!(codes.finish());
+        assert!(codes.is_known());
+        assert!(!codes.is_awaited());
         assert!((1..5).all(|code| codes.may_hold(hash(code))));
         assert!((10..1_000).filter(|&code| codes.may_hold(hash(code))).count() < 20);
     }
 
     #[test]
     fn an_awaited_filter_that_does_not_fit_is_given_up() {
-        let mut codes = KnownCodes::for_about(0, 0, 28 << 10);
+        let mut codes = KnownCodes::with_capacity(0, 0, 28 << 10);
         codes.wait_for(1_000_000);
-        assert!(!codes.is_awaited() && !codes.is_known());
+        assert!(!codes.is_awaited());
+        assert!(!codes.is_known());
         codes.merge_next(10_000, &[0; BLOCK_BYTES], 1);
-        assert!(!codes.finish() && codes.may_hold(hash(1)) && codes.memory_bytes() == 0);
+        assert!(!codes.finish());
+        assert!(codes.may_hold(hash(1)));
+        assert!(codes.memory_bytes() == 0);
     }
 
     #[test]
     fn a_filter_that_was_given_up_comes_back_when_enough_links_are_gone() {
         // Room for some 9,000 codes.
-        let mut codes = KnownCodes::for_about(0, 0, 28 << 10);
+        let mut codes = KnownCodes::with_capacity(0, 0, 28 << 10);
         (0..20_000).for_each(|code| codes.insert(hash(code)));
-        assert!(!codes.is_known() && codes.may_hold(hash(99_999)));
+        assert!(!codes.is_known());
+        assert!(codes.may_hold(hash(99_999)));
         let held = codes.len();
         (0..held / 2 - 1).for_each(|_| codes.note_removed());
         assert!(!codes.needs_rebuild());
@@ -432,7 +451,9 @@ mod tests {
         codes.begin();
         // There are more links than the number of removals suggests.
         (0..20_000).for_each(|code| codes.insert_next(hash(code)));
-        assert!(!codes.finish() && !codes.is_known());
-        assert!(codes.memory_bytes() == 0 && !codes.needs_rebuild(), "it is not tried again at once");
+        assert!(!codes.finish());
+        assert!(!codes.is_known());
+        assert!(codes.memory_bytes() == 0, "it is not tried again at once");
+        assert!(!codes.needs_rebuild(), "it is not tried again at once");
     }
 }

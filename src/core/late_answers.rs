@@ -25,20 +25,20 @@ use carom_telemetry::stats::{CoreStats, NodeStats};
 const MISSING_SLOTS: usize = 8_192;
 
 /// The bit of a tag that is set if the code can get no further link.
-const FINAL: u32 = 1;
+const FINAL_BIT: u32 = 1;
 
 /// The bit of a tag that is set if the code was missing, and clear if the code has changed.
-const WAS_MISSING: u32 = 2;
+const MISSING_BIT: u32 = 2;
 
 /// Ticks for which a missing code is remembered.
-const REMEMBERED_TICKS: u32 = TICKS_PER_SECOND / 2;
+const MISSING_TTL_TICKS: u32 = TICKS_PER_SECOND / 2;
 
 /// Ticks for which a change of a code is remembered. Answers to the questions before it arrive earlier.
-const CHANGED_TICKS: u32 = 2 * TICKS_PER_SECOND;
+const CHANGE_TTL_TICKS: u32 = 2 * TICKS_PER_SECOND;
 
-/// The time of a look-up.
+/// The instants that matter for a look-up.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AskedAt {
+pub(super) struct LookupTimes {
     pub(super) tick: u32,
     /// The instant up to which the streams of the fleet were followed before the code was looked up in memory.
     pub(super) followed: FollowedMark,
@@ -46,11 +46,11 @@ pub(super) struct AskedAt {
     pub(super) since: Instant,
 }
 
-impl AskedAt {
-    /// The time of a look-up in memory in the present turn.
+impl LookupTimes {
+    /// Returns the time of a look-up in memory in the present turn.
     #[inline]
-    pub(super) fn this_turn(now: &Now) -> AskedAt {
-        AskedAt { tick: now.tick, followed: now.followed, since: now.instant }
+    pub(super) fn this_turn(now: &Now) -> LookupTimes {
+        LookupTimes { tick: now.tick, followed: now.followed, since: now.instant }
     }
 }
 
@@ -69,8 +69,8 @@ pub(super) struct LookupQueues {
     view: Option<Arc<FleetView>>,
     /// True if the store of the links is a shared home, which needs no question about a code that certainly has no link.
     is_shared: bool,
-    /// For each slot, the tag of the code that was last missing, with [`FINAL`], or of the code that has changed since,
-    /// without [`WAS_MISSING`]; and the tick until which that is remembered.
+    /// For each slot, the tag of a code and the tick until which it is remembered. The tag has [`MISSING_BIT`] if the
+    /// code was missing, also [`FINAL_BIT`] if it can get no further link, and neither bit if the code has changed.
     missing: Box<[(u32, u32)]>,
     stats: Arc<CoreStats>,
     node: Arc<NodeStats>,
@@ -104,12 +104,12 @@ impl LookupQueues {
         found: BorrowedLookup<'a>,
         code: Code,
         token: u64,
-        asked: AskedAt,
+        times: LookupTimes,
     ) -> Poll<BorrowedLookup<'a>> {
         match found {
             Lookup::Live(Destination { policy, .. }) if policy.max_visits.is_none() => Poll::Ready(found),
             Lookup::NotYetValid | Lookup::Expired => Poll::Ready(found),
-            _ => self.ask(found, code, token, asked),
+            _ => self.ask(found, code, token, times),
         }
     }
 
@@ -118,12 +118,12 @@ impl LookupQueues {
         found: BorrowedLookup<'a>,
         code: Code,
         token: u64,
-        asked: AskedAt,
+        times: LookupTimes,
     ) -> Poll<BorrowedLookup<'a>> {
-        let AskedAt { tick, followed, since } = asked;
+        let LookupTimes { tick, followed, since } = times;
         if self.is_shared
             && found == Lookup::NotResident
-            && let Some(absent) = self.absence_at_home(&code, tick, followed)
+            && let Some(absent) = self.absence_in_shared_home(&code, tick, followed)
         {
             return Poll::Ready(absent);
         }
@@ -134,12 +134,12 @@ impl LookupQueues {
             Lookup::Live(_) => return Poll::Ready(Lookup::NotResident),
             Lookup::NotResident if self.store.is_some() => self.ask_store(code, token, tick),
             Lookup::Missing if self.view.as_ref().is_some_and(|view| view.is_absent(&code, followed)) => false,
-            Lookup::Missing if self.was_missing(&code, tick) == Some(Absence::Recent) => {
+            Lookup::Missing if self.recent_absence(&code, tick) == Some(Absence::Recent) => {
                 return Poll::Ready(Lookup::Unconfirmed);
             }
             Lookup::Missing => match self.ask_redis(self.question(code, token), tick) {
                 Some(false) => return Poll::Ready(Lookup::Unconfirmed),
-                asked => asked.is_some(),
+                was_sent => was_sent.is_some(),
             },
             // Redis may have a link that the disk has lost, or that finds no room in memory. It cannot confirm that
             // there is no such link.
@@ -151,23 +151,28 @@ impl LookupQueues {
         if is_asked { Poll::Pending } else { Poll::Ready(found) }
     }
 
-    /// Asks whether a limited link may be visited once more, for a client that waits since that instant. Returns false if
-    /// the queue is full, or links have a shared home: the thread that grants visits reads the store of this node, which has
-    /// such a link for some seconds at most.
+    /// Asks whether a limited link may be visited once more, for a client that waits since that instant. Returns false
+    /// if the queue is full. Also returns false if links have a shared home: the thread that grants visits reads the
+    /// store of this node, which keeps such a link for some seconds at most.
     pub(super) fn ask_allowance(&self, code: Code, token: u64, since: Instant) -> bool {
-        let asked = !self.is_shared && self.allowances.ask(VisitRequest { code, core: self.me, token, since });
-        if !asked {
+        let was_sent = !self.is_shared && self.allowances.ask(VisitRequest { code, core: self.me, token, since });
+        if !was_sent {
             self.node.fetches_left_out.add_shared(1);
         }
-        asked
+        was_sent
     }
 
     /// Returns the result for a code about which the shared home of the links need not be asked.
-    fn absence_at_home(&self, code: &Code, tick: u32, followed: FollowedMark) -> Option<BorrowedLookup<'static>> {
+    fn absence_in_shared_home(
+        &self,
+        code: &Code,
+        tick: u32,
+        followed: FollowedMark,
+    ) -> Option<BorrowedLookup<'static>> {
         if self.view.as_ref().is_some_and(|view| view.is_absent(code, followed)) {
             return Some(Lookup::Missing);
         }
-        match self.was_missing(code, tick)? {
+        match self.recent_absence(code, tick)? {
             Absence::Final => Some(Lookup::Missing),
             Absence::Recent => Some(Lookup::Unconfirmed),
             Absence::Unknown => None,
@@ -175,15 +180,15 @@ impl LookupQueues {
     }
 
     fn ask_store(&self, code: Code, token: u64, tick: u32) -> bool {
-        let absence_is_final = self.was_missing(&code, tick) == Some(Absence::Final);
+        let absence_is_final = self.recent_absence(&code, tick) == Some(Absence::Final);
         let question = LookupRequest { absence_is_final, ..self.question(code, token) };
-        let asked = self.store.as_ref().is_some_and(|queue| queue.try_send(question).is_ok());
-        if asked {
+        let was_sent = self.store.as_ref().is_some_and(|queue| queue.try_send(question).is_ok());
+        if was_sent {
             self.stats.fetches.add(1);
         } else {
             self.node.fetches_left_out.add_shared(1);
         }
-        asked
+        was_sent
     }
 
     fn question(&self, code: Code, token: u64) -> LookupRequest {
@@ -194,24 +199,24 @@ impl LookupQueues {
     /// is not in a fleet, or the code was found to be used up a moment ago.
     fn ask_redis(&self, question: LookupRequest, tick: u32) -> Option<bool> {
         let queue = self.redis.as_ref()?;
-        if self.was_missing(&question.code, tick) == Some(Absence::Final) {
+        if self.recent_absence(&question.code, tick) == Some(Absence::Final) {
             return None;
         }
-        let asked = queue.try_send(question).is_ok();
-        if asked {
+        let was_sent = queue.try_send(question).is_ok();
+        if was_sent {
             self.stats.looked_up.add(1);
         } else {
             self.node.fleet.look_ups_left_out.add_shared(1);
         }
-        Some(asked)
+        Some(was_sent)
     }
 
-    /// Returns how long a code stays missing that was missing a moment ago; `None` if that is not known.
-    fn was_missing(&self, code: &Code, tick: u32) -> Option<Absence> {
+    /// Returns the kind of absence of a code that was missing a moment ago; `None` if that is not known.
+    fn recent_absence(&self, code: &Code, tick: u32) -> Option<Absence> {
         let (slot, tag) = slot_of(self.hasher.hash(code));
         let &(missing, until) = self.missing.get(slot)?;
-        let is_same = missing & !FINAL == tag && tick < until;
-        is_same.then_some(if missing & FINAL == 0 { Absence::Recent } else { Absence::Final })
+        let is_same = missing & !FINAL_BIT == tag && tick < until;
+        is_same.then_some(if missing & FINAL_BIT == 0 { Absence::Recent } else { Absence::Final })
     }
 
     /// Forgets that the code with that hash was missing, because it has changed, and remembers the change: an answer from
@@ -221,7 +226,7 @@ impl LookupQueues {
         if self.is_shared
             && let Some(missing) = self.missing.get_mut(slot)
         {
-            *missing = (tag & !WAS_MISSING, tick + CHANGED_TICKS);
+            *missing = (tag & !MISSING_BIT, tick + CHANGE_TTL_TICKS);
         }
     }
 
@@ -232,29 +237,29 @@ impl LookupQueues {
         }
     }
 
-    /// Remembers that Redis has no link for a code. A slug may get one at any moment, and so may a generated code from
-    /// the node that leased it, so [`Absence::Recent`] proves nothing: the caller tries the default domain meanwhile.
+    /// Remembers that Redis has no link for a code. [`Absence::Recent`] proves nothing: at any moment a slug may get a
+    /// link, and so may a generated code from the node that leased it. The caller tries the default domain meanwhile.
     pub(super) fn remember_missing(&mut self, code: &Code, absence: Absence, tick: u32) {
         let may_be_generated = self.view.as_ref().is_none_or(|view| view.may_be_generated(code));
         let mark = match absence {
             Absence::Unknown => return,
             Absence::Final if !may_be_generated => return,
             Absence::Recent => 0,
-            Absence::Final => FINAL,
+            Absence::Final => FINAL_BIT,
         };
         let (slot, tag) = slot_of(self.hasher.hash(code));
         let Some(missing) = self.missing.get_mut(slot) else { return };
         let (held, until) = *missing;
         // The question may be older than a change that the slot remembers.
-        if held & WAS_MISSING != 0 || tick >= until {
-            *missing = (tag | mark, tick + REMEMBERED_TICKS);
+        if held & MISSING_BIT != 0 || tick >= until {
+            *missing = (tag | mark, tick + MISSING_TTL_TICKS);
         }
     }
 }
 
-/// Returns the slot and the tag of a hash. The tag has the bit [`WAS_MISSING`], and not [`FINAL`].
+/// Returns the slot and the tag of a hash. The tag has the bit [`MISSING_BIT`], and not [`FINAL_BIT`].
 fn slot_of(hash: CodeHash) -> (usize, u32) {
-    (hash.0 as usize % MISSING_SLOTS, (hash.0 >> 20) as u32 & !FINAL | WAS_MISSING)
+    (hash.0 as usize % MISSING_SLOTS, (hash.0 >> 20) as u32 & !FINAL_BIT | MISSING_BIT)
 }
 
 #[cfg(test)]
@@ -289,8 +294,8 @@ mod tests {
     }
 
     /// The time of a look-up in that tick, before which the streams were not followed.
-    fn at(tick: u32) -> AskedAt {
-        AskedAt { tick, followed: FollowedMark::default(), since: Instant::now() }
+    fn at(tick: u32) -> LookupTimes {
+        LookupTimes { tick, followed: FollowedMark::default(), since: Instant::now() }
     }
 
     #[test]
@@ -306,7 +311,7 @@ mod tests {
         lookup_queues.remember_missing(&a, Absence::Final, 10);
         assert!(!ask(&mut lookup_queues, a, 11));
         assert!(ask(&mut lookup_queues, b, 11), "another code is");
-        assert!(ask(&mut lookup_queues, a, 10 + REMEMBERED_TICKS));
+        assert!(ask(&mut lookup_queues, a, 10 + MISSING_TTL_TICKS));
         assert_eq!(
             lookup_queues.continue_lookup(Lookup::Missing, c, 7, at(11)),
             Poll::Ready(Lookup::Unconfirmed),
@@ -344,7 +349,7 @@ mod tests {
         assert_eq!(ask(code("slug"), 11), Poll::Ready(Lookup::Unconfirmed), "it may have a link by now");
         assert_eq!(ask(generated(1), 11), Poll::Ready(Lookup::Unconfirmed));
         assert!(asked.try_recv().is_err());
-        assert!(ask(generated(1), 10 + REMEMBERED_TICKS).is_pending(), "it is asked for again");
+        assert!(ask(generated(1), 10 + MISSING_TTL_TICKS).is_pending(), "it is asked for again");
         assert!(
             lookup_queues.continue_lookup(Lookup::Missing, generated(9), 7, at(11)).is_pending(),
             "nothing is known"
@@ -359,7 +364,7 @@ mod tests {
         view.note_heartbeat([(CodeLength::DEFAULT, 1_000)], false, since_boot());
         view.note_followed(since_boot());
         let guess = generated(CodeLength::DEFAULT.codes() - 1);
-        let followed = AskedAt { followed: view.followed(), ..at(10) };
+        let followed = LookupTimes { followed: view.followed(), ..at(10) };
         assert_eq!(lookup_queues.continue_lookup(Lookup::Missing, guess, 7, followed), Poll::Ready(Lookup::Missing));
         assert!(asked.try_recv().is_err());
         assert!(
@@ -382,7 +387,7 @@ mod tests {
         view.note_heartbeat([(CodeLength::DEFAULT, 1_000)], false, since_boot());
         view.note_followed(since_boot());
         let guess = generated(CodeLength::DEFAULT.codes() - 1);
-        let at_now = |tick| AskedAt { followed: view.followed(), ..at(tick) };
+        let at_now = |tick| LookupTimes { followed: view.followed(), ..at(tick) };
         let mut ask = |code: Code| lookup_queues.continue_lookup(Lookup::NotResident, code, 7, at_now(10));
         assert!(ask(guess).is_pending(), "the slugs of the fleet are not known yet");
         view.slugs().unwrap().set_whole(true);
@@ -414,7 +419,7 @@ mod tests {
         assert!(ask(&mut lookup_queues, 11), "its client may have heard that it exists");
         lookup_queues.remember_missing(&slug, Absence::Recent, 12);
         assert!(ask(&mut lookup_queues, 12), "Redis was asked before the change");
-        let later = 11 + CHANGED_TICKS;
+        let later = 11 + CHANGE_TTL_TICKS;
         lookup_queues.remember_missing(&slug, Absence::Recent, later);
         assert!(!ask(&mut lookup_queues, later), "Redis was asked after it");
         lookup_queues.forget_missing_code(&slug, later);
@@ -430,10 +435,10 @@ mod tests {
             Lookup::Live(Destination { policy, target: &b"https://example.org/"[..] })
         };
         assert_eq!(lookup_queues.continue_lookup(link(0), code("a"), 1, at(0)), Poll::Ready(link(0)));
-        let asked = at(0);
-        assert_eq!(lookup_queues.continue_lookup(link(1), code("a"), 1, asked), Poll::Pending);
+        let times = at(0);
+        assert_eq!(lookup_queues.continue_lookup(link(1), code("a"), 1, times), Poll::Pending);
         let AllowanceOrder::Ask(visit) = allowances.recv().unwrap() else { panic!("no visit was asked for") };
-        assert_eq!((visit.token, visit.since), (1, asked.since), "a client that left would use up a visit");
+        assert_eq!((visit.token, visit.since), (1, times.since), "a client that left would use up a visit");
         let shared = LookupQueues { is_shared: true, ..self::lookup_queues(None).0 };
         assert!(!shared.ask_allowance(code("a"), 1, Instant::now()), "the store has no such link");
         drop(allowances);

@@ -54,12 +54,12 @@ impl CoreLatencies {
             p99: micros(0.99),
             p999: micros(0.999),
             max: if self.all.is_empty() { 0.0 } else { self.all.max() as f64 / 1_000.0 },
-            steps: self.steps(),
+            steps: self.latency_counts(),
         }
     }
 
     /// Returns each recorded latency in nanoseconds, as the middle of its bucket, with its number of requests.
-    fn steps(&self) -> Vec<(u64, u64)> {
+    fn latency_counts(&self) -> Vec<(u64, u64)> {
         let middle = |nanos| self.all.median_equivalent(nanos);
         let steps = self.all.iter_recorded();
         steps.map(|step| (middle(step.value_iterated_to()), step.count_at_value())).collect()

@@ -29,8 +29,8 @@ pub enum MemoryBudget {
     Tiny,
 }
 
-/// Slots that remember the last change of a code. A read finds its slot changed meanwhile about as often as this many
-/// changes happen during a read: almost never.
+/// Slots that remember the last change of a code. A record that was read is not kept if its slot has changed during the
+/// read. A change of another code almost never causes that, because few changes happen during a read.
 const SLOTS: usize = 4_096;
 
 /// Bytes of the budget for each code that the filter is sized for. A link and its index entry take twice as much.
@@ -153,7 +153,8 @@ impl LinkMemory {
         }
     }
 
-    /// Takes all links in use out, if there are any. Those that were read before that number of commits are not kept.
+    /// Takes all links in use out of memory, if there are any. Links that were read before commit number `commit` and
+    /// arrive later are not kept.
     pub(super) fn forget_all(&mut self, commit: u64) -> Option<CachedLinks> {
         let LinkMemory::Hot(hot) = self else { return None };
         hot.changed.fill(commit);
@@ -167,9 +168,9 @@ impl LinkMemory {
     }
 
     /// Prepares for about `links` links to be loaded at start. Does nothing once a change has come.
-    pub(super) fn expect(&mut self, links: usize) {
+    pub(super) fn reserve(&mut self, links: usize) {
         match self {
-            LinkMemory::All(all) => all.expect(links),
+            LinkMemory::All(all) => all.reserve(links),
             LinkMemory::Hot(hot) if hot.changed.iter().all(|&commit| commit == 0) => {
                 *hot = HotSet::new(hot.hasher, hot.budget, links);
             }
@@ -331,7 +332,7 @@ impl HotSet {
         let changed = vec![0; SLOTS].into_boxed_slice();
         let room = budget.saturating_sub(size_of_val(&*changed) as u64);
         let filter_max = (budget / FILTER_SHARE).min(room.saturating_sub(CachedLinks::LIMIT_BYTES_MIN));
-        let codes = KnownCodes::for_about(codes, (budget / BYTES_PER_CODE) as usize, filter_max);
+        let codes = KnownCodes::with_capacity(codes, (budget / BYTES_PER_CODE) as usize, filter_max);
         let links = CachedLinks::new(hasher, room.saturating_sub(codes.memory_bytes()));
         HotSet { hasher, budget, links, codes, changed, ruled_bytes: 0 }
     }
@@ -466,7 +467,7 @@ mod tests {
     #[test]
     fn a_code_is_in_memory_or_in_the_store_or_nowhere() {
         let mut links = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(1 << 20));
-        links.expect(20_000);
+        links.reserve(20_000);
         let target = "x".repeat(200);
         for number in 0..20_000 {
             let (code, hash) = code(number);
@@ -512,7 +513,7 @@ mod tests {
     #[test]
     fn links_that_come_and_go_leave_no_codes_behind() {
         let mut links = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(1 << 20));
-        links.expect(1_000);
+        links.reserve(1_000);
         let lasting = 0..1_000;
         for number in lasting.clone() {
             let (code, hash) = code(number);
@@ -555,15 +556,16 @@ mod tests {
             assert!(links.memory_bytes() <= 2 << 20, "{} after {number}", links.memory_bytes());
             assert!(links.knows_codes() || number > 300_000, "{number}");
         }
-        assert!(links.len() > 1_000 && !links.knows_codes());
+        assert!(links.len() > 1_000);
+        assert!(!links.knows_codes());
         // The smallest budget that a core can work with.
         let mut small = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(512 << 10));
         for codes in [0, 100_000, 139_000, 1_000_000] {
-            small.expect(codes);
+            small.reserve(codes);
             assert!(small.memory_bytes() <= 512 << 10, "{codes}");
         }
         let mut loaded = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(2 << 20));
-        loaded.expect(1_000_000);
+        loaded.reserve(1_000_000);
         assert!(!loaded.knows_codes());
         let (code, hash) = code(5);
         assert_eq!(loaded.get(&code, hash), Lookup::NotResident);

@@ -88,7 +88,7 @@ impl LinkSources {
                     copies.keep(&code, shard.resolve(&code).0, policy, target);
                 }
             }
-            // Its destination depends on the request, so no copy is kept.
+            // The destination of a link with rules depends on the request, so no copy is kept.
             ruled @ ReceivedMessage::Ruled { .. } => _ = take(ruled),
             ReceivedMessage::Recall { owner, number, hash } => {
                 debug_assert_ne!(owner, shard.me, "a core recalls its own links itself");
@@ -124,8 +124,8 @@ impl LinkSources {
         None
     }
 
-    /// Takes all links of this core out, and makes the other cores drop their copies of them. Links that were read before
-    /// that number of commits are not kept.
+    /// Takes all links of this core out of memory, and makes the other cores drop their copies of them. Links that were
+    /// read before commit number `commit` and arrive later are not kept.
     pub(super) fn forget_all(&mut self, commit: u64) -> ForgottenLinks {
         let forgotten = self.shard.forget_all(commit);
         let peers = self.mesh.peers();
@@ -405,8 +405,10 @@ mod tests {
                     (0..self.mail[core].len()).for_each(|_| self.take(&MeshStep::Mail { core }));
                 }
             }
-            assert!(self.asking.is_empty() && self.changing.is_empty(), "every question and change comes to an end");
-            assert!(self.fetching.is_empty() && self.read.is_empty());
+            assert!(self.asking.is_empty(), "every question and change comes to an end");
+            assert!(self.changing.is_empty(), "every question and change comes to an end");
+            assert!(self.fetching.is_empty());
+            assert!(self.read.is_empty());
             assert_eq!(self.acknowledged, self.stored);
         }
     }

@@ -20,7 +20,7 @@ pub struct Listener {
     pub layers: Layers,
     /// True if the service manager also holds it, for the next process. Clients in its queue stay there when this
     /// process ends.
-    pub is_handed: bool,
+    pub is_inherited: bool,
 }
 
 /// Protocol layers before HTTP on the connections of a listener.
@@ -36,11 +36,11 @@ pub struct Layers {
 ///
 /// # Errors
 /// If one of them is not a listening TCP socket.
-pub fn handed_over() -> io::Result<Vec<(SocketAddr, Socket)>> {
-    let mut handed = listenfd::ListenFd::from_env();
+pub fn inherited_sockets() -> io::Result<Vec<(SocketAddr, Socket)>> {
+    let mut inherited = listenfd::ListenFd::from_env();
     let mut sockets = Vec::new();
-    for number in 0..handed.len() {
-        let Some(listener) = handed.take_tcp_listener(number)? else { continue };
+    for number in 0..inherited.len() {
+        let Some(listener) = inherited.take_tcp_listener(number)? else { continue };
         let address = listener.local_addr()?;
         let socket = Socket::from(listener);
         socket.set_nonblocking(true)?;
@@ -50,20 +50,20 @@ pub fn handed_over() -> io::Result<Vec<(SocketAddr, Socket)>> {
     Ok(sockets)
 }
 
-/// Removes the handed-over sockets of one address from `handed`, and returns at least one for each of `count` cores.
+/// Removes the inherited sockets of one address from `inherited`, and returns at least one for each of `count` cores.
 ///
 /// With fewer sockets than cores, several cores accept from one. Returns an empty list if none of the sockets has that
 /// address.
 ///
 /// # Errors
 /// If the process has no file descriptors left.
-pub fn take_handed(
-    handed: &mut Vec<(SocketAddr, Socket)>,
+pub fn take_inherited(
+    inherited: &mut Vec<(SocketAddr, Socket)>,
     address: SocketAddr,
     count: usize,
 ) -> io::Result<Vec<Socket>> {
-    let (ours, others): (Vec<_>, Vec<_>) = std::mem::take(handed).into_iter().partition(|(of, _)| *of == address);
-    *handed = others;
+    let (ours, others): (Vec<_>, Vec<_>) = std::mem::take(inherited).into_iter().partition(|(of, _)| *of == address);
+    *inherited = others;
     // The kernel spreads clients over all sockets, so every socket needs a core that accepts from it.
     let count = if ours.is_empty() { 0 } else { count.max(ours.len()) };
     (0..count).map(|number| ours[number % ours.len()].1.try_clone()).collect()

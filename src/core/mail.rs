@@ -7,14 +7,15 @@ use std::time::Instant;
 
 use super::run_loop::{Core, CoreEvent};
 use super::shard::Shard;
-use crate::bridge::{LentCodes, ToCore, WriterReply};
+use crate::bridge::handle::ServiceHandle;
+use crate::bridge::{Answer, AnswerOfLastCore, LentCodes, PublishedRules, ToCore, WriterReply};
 use carom_limits::MAIL_TIME_PER_TURN;
 
 /// Messages of the mailbox handled in one turn.
 const MAIL_PER_TURN: usize = 64;
 
 /// Short messages after which a core reads the clock. Each takes it a few microseconds at most.
-const SHORT_PER_LOOK: usize = 8;
+const SHORT_MESSAGES_PER_CLOCK_READ: usize = 8;
 
 /// The mail that a core has taken in one turn.
 struct MailTurn {
@@ -37,9 +38,9 @@ impl MailTurn {
     }
 
     /// True if further messages wait for the next turn. Reads the clock after a long message, and after every
-    /// [`SHORT_PER_LOOK`] messages.
+    /// [`SHORT_MESSAGES_PER_CLOCK_READ`] messages.
     fn is_over(&self, now: impl FnOnce() -> Instant) -> bool {
-        let is_look_due = self.was_long || self.taken.is_multiple_of(SHORT_PER_LOOK);
+        let is_look_due = self.was_long || self.taken.is_multiple_of(SHORT_MESSAGES_PER_CLOCK_READ);
         self.taken >= MAIL_PER_TURN || is_look_due && now().duration_since(self.begin) >= MAIL_TIME_PER_TURN
     }
 }
@@ -98,7 +99,7 @@ impl Core {
             ToCore::Reply { token, reply } => services.deliver(token, reply),
             ToCore::LookupDone { code, token, found, is_allowance, absence } => {
                 redirects.remember_missing(&code, absence, self.work.now.tick);
-                self.work.take_look_up(&code, token, &found, is_allowance);
+                self.work.deliver_look_up(&code, token, &found, is_allowance);
             }
             ToCore::LoadBegin { links } => self.with_shard(|shard| shard.begin_load(links)),
             ToCore::Load(batch) => self.with_shard(|shard| shard.load(&batch)),
@@ -129,10 +130,9 @@ impl Core {
             ToCore::DomainRedirects(published) => {
                 redirects.domain_redirects = Arc::clone(&published.redirects);
                 services.set_domain_redirects(Arc::clone(&published.redirects));
-                if let Some((ticket, answer)) = published.pass() {
-                    services.context().mailboxes.answer(ticket, answer);
-                }
+                answer_if_last(services, &published.answer);
             }
+            ToCore::DestinationRules(published) => take_rules(services, &published),
             ToCore::CodesReady => services.wake_code_waiters(),
             ToCore::Lend(ticket) => services.context().mailboxes.answer(ticket, LentCodes(services.lend_codes())),
             ToCore::Report(ticket) => {
@@ -161,6 +161,21 @@ impl Core {
         } else {
             services.context().mailboxes.to(core).post(ToCore::Reply { token, reply });
         }
+    }
+}
+
+/// Replaces both lists of hosts and the saved rules together.
+fn take_rules(services: &ServiceHandle, published: &PublishedRules) {
+    services.set_allowed(published.allow.clone());
+    services.set_blocked(published.block.clone());
+    services.set_saved_rules(Arc::clone(&published.saved));
+    answer_if_last(services, &published.answer);
+}
+
+/// Records that this core has a change. If all others had it before, answers the task that has made it.
+fn answer_if_last<A: Answer + Clone>(services: &ServiceHandle, answer: &AnswerOfLastCore<A>) {
+    if let Some((ticket, answer)) = answer.pass() {
+        services.context().mailboxes.answer(ticket, answer);
     }
 }
 
@@ -194,8 +209,12 @@ mod tests {
         assert_eq!(turn_of(&forget, MAIL_TIME_PER_TURN * 2 / 5), (3, 3), "each long message may be the last");
         assert_eq!(turn_of(&forget, MAIL_TIME_PER_TURN * 9), (1, 1));
         let short = ToCore::CodesReady;
-        assert_eq!(turn_of(&short, MAIL_TIME_PER_TURN), (SHORT_PER_LOOK, 1), "short messages that take long");
-        let looks = MAIL_PER_TURN / SHORT_PER_LOOK - 1;
+        assert_eq!(
+            turn_of(&short, MAIL_TIME_PER_TURN),
+            (SHORT_MESSAGES_PER_CLOCK_READ, 1),
+            "short messages that take long"
+        );
+        let looks = MAIL_PER_TURN / SHORT_MESSAGES_PER_CLOCK_READ - 1;
         assert_eq!(turn_of(&short, Duration::from_micros(1)), (MAIL_PER_TURN, looks), "few looks at the clock");
     }
 }

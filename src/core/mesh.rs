@@ -24,7 +24,7 @@ use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 const RING_LEN: usize = 1_024;
 
 /// Questions whose cache misses overlap. The processor would not keep more of them in flight.
-const QUESTIONS_TOGETHER: usize = 16;
+const QUESTION_BATCH_LEN: usize = 16;
 
 /// Bytes of a destination that one answer carries. Most URLs fit one message, which is three cache lines.
 const PART_LEN: usize = super::hot_copies::COPY_DESTINATION_LEN_MAX;
@@ -76,7 +76,7 @@ enum RingMessage {
 
 impl RingMessage {
     /// True for an answer, or the last part of one, to the question with this token.
-    fn answers(&self, token: u64) -> bool {
+    fn is_answer_to(&self, token: u64) -> bool {
         match self {
             RingMessage::Part(part) => part.token == token,
             RingMessage::Ruled { token: of, .. } => *of == token,
@@ -105,7 +105,7 @@ pub(super) enum ReceivedMessage<'a> {
 }
 
 /// One core's four ends of the rings that it shares with a peer.
-struct Peer {
+struct MeshPeer {
     questions_out: Producer<'static, Question>,
     questions_in: Consumer<'static, Question>,
     answers_out: Producer<'static, RingMessage>,
@@ -140,7 +140,7 @@ struct Padded<T>(T);
 /// One core's place in the mesh.
 pub(super) struct Mesh {
     me: CoreId,
-    peers: Vec<Option<Peer>>,
+    peers: Vec<Option<MeshPeer>>,
     presence: Arc<Presence>,
 }
 
@@ -165,8 +165,8 @@ pub(super) fn create_meshes(cores: CoreCount) -> Vec<Mesh> {
             let (ask_one, asked_by_other) = ring();
             let (answer_other, answered_by_one) = ring();
             let (answer_one, answered_by_other) = ring();
-            meshes[one].peers[other] = Some(Peer::new(ask_other, asked_by_other, answer_other, answered_by_other));
-            meshes[other].peers[one] = Some(Peer::new(ask_one, asked_by_one, answer_one, answered_by_one));
+            meshes[one].peers[other] = Some(MeshPeer::new(ask_other, asked_by_other, answer_other, answered_by_other));
+            meshes[other].peers[one] = Some(MeshPeer::new(ask_one, asked_by_one, answer_one, answered_by_one));
         }
     }
     assert!(
@@ -181,7 +181,7 @@ fn ring<T>() -> (Producer<'static, T>, Consumer<'static, T>) {
     Box::leak(Box::new(Queue::<T, RING_LEN>::new())).split()
 }
 
-impl Peer {
+impl MeshPeer {
     /// Returns how many more questions this turn may answer. Each may need as many parts as the longest destination.
     fn room(&self) -> usize {
         (self.answers_out.capacity() - self.answers_out.len()).saturating_sub(self.pending_answers.len()) / PARTS_MAX
@@ -208,9 +208,9 @@ impl Peer {
         questions_in: Consumer<'static, Question>,
         answers_out: Producer<'static, RingMessage>,
         answers_in: Consumer<'static, RingMessage>,
-    ) -> Peer {
+    ) -> MeshPeer {
         let (pending_questions, pending_answers) = (VecDeque::new(), VecDeque::new());
-        Peer {
+        MeshPeer {
             questions_out,
             questions_in,
             answers_out,
@@ -249,7 +249,7 @@ impl Peer {
     }
 }
 
-/// The parts of a result as a message carries them.
+/// Returns the parts of a result as a message carries them.
 fn encode<'a>(lookup: &BorrowedLookup<'a>) -> (Lookup<()>, Destination<&'a [u8]>) {
     debug_assert!(*lookup != Lookup::Ruled, "the asking core would not get the rules");
     debug_assert!(*lookup != Lookup::Unconfirmed, "the core of the client asks the fleet, never the owner");
@@ -259,7 +259,7 @@ fn encode<'a>(lookup: &BorrowedLookup<'a>) -> (Lookup<()>, Destination<&'a [u8]>
     }
 }
 
-/// The result that the last part of an answer and its whole target carry.
+/// Returns the result that the last part of an answer and its whole target carry.
 fn decode<'a>(part: &AnswerPart, target: &'a [u8]) -> BorrowedLookup<'a> {
     let AnswerPart { status, cache_seconds, valid_until_ms, max_visits, forward_query, .. } = *part;
     let policy = Policy { status, cache_seconds, valid_until_ms, max_visits, forward_query, ..Policy::default() };
@@ -294,8 +294,8 @@ impl Mesh {
             loop {
                 let room = peer.room();
                 let next = std::iter::from_fn(|| peer.questions_in.dequeue());
-                let questions: heapless::Vec<Question, QUESTIONS_TOGETHER> =
-                    next.take(room.min(QUESTIONS_TOGETHER)).collect();
+                let questions: heapless::Vec<Question, QUESTION_BATCH_LEN> =
+                    next.take(room.min(QUESTION_BATCH_LEN)).collect();
                 if questions.is_empty() {
                     break;
                 }
@@ -306,7 +306,7 @@ impl Mesh {
                         peer.pending_answers.push_back(RingMessage::Ruled { token, link });
                     }
                     debug_assert!(
-                        peer.pending_answers.back().is_some_and(|last| last.answers(token)),
+                        peer.pending_answers.back().is_some_and(|last| last.is_answer_to(token)),
                         "the asking core would wait forever"
                     );
                 }
@@ -320,7 +320,7 @@ impl Mesh {
     pub(super) fn take_answers(&mut self, mut take: impl FnMut(ReceivedMessage<'_>)) -> usize {
         let mut taken = 0;
         for (owner, peer) in self.peers.iter_mut().enumerate() {
-            let Some(Peer { answers_in, partial_target: target, .. }) = peer else { continue };
+            let Some(MeshPeer { answers_in, partial_target: target, .. }) = peer else { continue };
             while let Some(message) = answers_in.dequeue() {
                 let part = match message {
                     RingMessage::Part(part) => part,
@@ -543,7 +543,8 @@ mod tests {
         let place = |number| seen.iter().position(|other| *other == number).unwrap();
         assert!(place(0) < place(count), "what was answered before");
         let recalls: Vec<u64> = seen.iter().copied().filter(|number| *number >= count).collect();
-        assert!(recalls.is_sorted() && recalls.len() == count as usize);
+        assert!(recalls.is_sorted());
+        assert!(recalls.len() == count as usize);
     }
 
     #[test]

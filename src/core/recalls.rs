@@ -23,7 +23,7 @@ pub(super) struct PendingRecalls {
 struct PendingRecall {
     hash: CodeHash,
     /// Cores that have not dropped their copy yet.
-    left: usize,
+    remaining_cores: usize,
     /// The answer to send at the end; `None` if another node made the change.
     answer: Option<WriterReply>,
 }
@@ -38,7 +38,7 @@ impl PendingRecalls {
     pub(super) fn begin(&mut self, hash: CodeHash, peers: usize, answer: Option<WriterReply>) -> u64 {
         assert!(peers > 0, "no core would ever confirm the change");
         self.last += 1;
-        self.waiting.insert(self.last, PendingRecall { hash, left: peers, answer });
+        self.waiting.insert(self.last, PendingRecall { hash, remaining_cores: peers, answer });
         *self.codes.entry(hash).or_default() += 1;
         self.assert_counted();
         self.last
@@ -47,9 +47,9 @@ impl PendingRecalls {
     /// Notes that one core has dropped its copy. Returns the answer to send if it was the last.
     pub(super) fn confirm_dropped(&mut self, number: u64) -> Option<WriterReply> {
         let recall = self.waiting.get_mut(&number)?;
-        assert!(recall.left > 0, "a core has confirmed the change twice");
-        recall.left -= 1;
-        if recall.left > 0 {
+        assert!(recall.remaining_cores > 0, "a core has confirmed the change twice");
+        recall.remaining_cores -= 1;
+        if recall.remaining_cores > 0 {
             return None;
         }
         let recall = self.waiting.remove(&number)?;
@@ -86,7 +86,8 @@ mod tests {
         let second = recalls.begin(one, 1, Some(reply(2)));
         assert_eq!(recalls.confirm_dropped(first), None);
         assert_eq!(recalls.confirm_dropped(second), Some(reply(2)));
-        assert!(recalls.has(one) && !recalls.has(other));
+        assert!(recalls.has(one));
+        assert!(!recalls.has(other));
         assert_eq!(recalls.confirm_dropped(first), Some(reply(1)));
         assert_eq!(recalls.confirm_dropped(first), None);
         assert!(!recalls.has(one));

@@ -16,7 +16,7 @@ use carom_shards::{Code, CodeHash};
 use super::access;
 use super::answers::Answers;
 use super::connection::{Awaits, Conn, ConnState, PendingLookup};
-use super::late_answers::{AskedAt, LookupQueues};
+use super::late_answers::{LookupQueues, LookupTimes};
 use super::latencies::CoreLatencies;
 use super::link_sources::{LinkSources, Remote};
 use super::mesh::Question;
@@ -44,7 +44,7 @@ pub(super) fn is_of_task(token: u64) -> bool {
 
 /// Sets the client of a request to the one that the proxies name, if the node trusts any.
 #[inline]
-fn name_client(trust: &Trust, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) {
+fn set_forwarded_client(trust: &Trust, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) {
     match trust.field {
         Field::Off => {}
         field if request.is_split => conn.apply_forwarded(trust, &all_of(head, field.as_str())),
@@ -53,8 +53,8 @@ fn name_client(trust: &Trust, conn: &mut Conn, request: &RedirectRequest, head: 
     }
 }
 
-/// True if the link of a code, or of a code that is looked up if it is missing, may have redirect rules. `next` returns
-/// the code after another one.
+/// True if the link of a code, or of one of its fallback codes, may have redirect rules. `next` returns the fallback
+/// code of a code.
 #[inline]
 fn may_have_rules(data: &LinkSources, hash: CodeHash, code: &Code, next: impl Fn(&Code) -> Option<Code>) -> bool {
     let codes = data.shard.ruled_codes();
@@ -67,7 +67,7 @@ fn may_have_rules(data: &LinkSources, hash: CodeHash, code: &Code, next: impl Fn
 pub(super) enum LateOutcome {
     /// The store, Redis or the visit allowance was asked as well.
     Waits,
-    /// The fallback code is looked up next, with [`Redirects::look_up_fallback`].
+    /// No link has the code: its fallback code is looked up next, with [`Redirects::look_up_fallback`].
     Fallback,
     /// The response is written. The code is given if this core should keep a copy of the link.
     Answered(Option<Code>),
@@ -80,7 +80,7 @@ pub(super) struct Redirects {
     /// Look-ups in the store and in Redis; `None` without a shard.
     lookup_queues: Option<LookupQueues>,
     /// Codes that tasks of the core have asked other cores for, by token.
-    forwarded: HashMap<u64, (Code, AskedAt)>,
+    forwarded: HashMap<u64, (Code, LookupTimes)>,
     /// Response writers: the first for plain connections, the second for TLS (see [`Conn::scheme_index`]).
     pub(super) answers: [Answers; 2],
     pub(super) hosts: HostRouter,
@@ -137,7 +137,7 @@ impl Redirects {
     ) -> bool {
         debug_assert!(matches!(conn.state, ConnState::Open), "one request at a time");
         let data = self.data.as_mut().expect("only cores with a shard have redirects");
-        name_client(&self.trust, conn, request, head);
+        set_forwarded_client(&self.trust, conn, request, head);
         let blocked = self.services.blocked();
         let response_rules = ResponseRules { blocked: blocked.as_deref(), redirects: &self.domain_redirects };
         let (decision, code) = if (ConnClient { conn, services: &self.services }).is_limited() {
@@ -162,13 +162,13 @@ impl Redirects {
                     }
                 };
                 let lookup_queues = self.lookup_queues.as_mut().expect("a core with a shard has these");
-                let Poll::Ready(then) = block_or_continue(
+                let Poll::Ready(result) = block_or_continue(
                     &self.services,
                     lookup_queues,
                     found,
                     code,
                     conn.token(),
-                    AskedAt::this_turn(now),
+                    LookupTimes::this_turn(now),
                 ) else {
                     let pending = PendingLookup { unconfirmed, ..pending() }.for_storage(&found, head);
                     if found == Lookup::Ruled {
@@ -178,7 +178,7 @@ impl Redirects {
                     conn.look_up(&self.services, pending, head);
                     return false;
                 };
-                found = then.as_fallback(unconfirmed);
+                found = result.as_fallback(unconfirmed);
                 if !found.allows_fallback() {
                     break;
                 }
@@ -210,15 +210,15 @@ impl Redirects {
     ) -> Option<LateOutcome> {
         let mut pending = conn.take_look_up()?;
         if may_look_up && let Some(lookup_queues) = &mut self.lookup_queues {
-            let asked = AskedAt { tick: now.tick, followed: pending.followed, since: pending.since };
-            let Poll::Ready(then) =
-                block_or_continue(&self.services, lookup_queues, found, pending.code, conn.token(), asked)
+            let times = LookupTimes { tick: now.tick, followed: pending.followed, since: pending.since };
+            let Poll::Ready(result) =
+                block_or_continue(&self.services, lookup_queues, found, pending.code, conn.token(), times)
             else {
-                let asked = PendingLookup { awaits: Awaits::Storage, asked_storage: true, ..pending };
-                conn.enter(ConnState::LookingUp(asked));
+                let waiting = PendingLookup { awaits: Awaits::Storage, asked_storage: true, ..pending };
+                conn.enter(ConnState::LookingUp(waiting));
                 return Some(LateOutcome::Waits);
             };
-            found = then;
+            found = result;
         }
         found = found.as_fallback(pending.unconfirmed);
         if found.allows_fallback()
@@ -277,7 +277,7 @@ impl Redirects {
     }
 
     /// Answers 503 to a look-up that timed out, and ends the connection. Returns false if it waits for no look-up.
-    pub(super) fn give_up(&mut self, conn: &mut Conn, now: &Now) -> bool {
+    pub(super) fn time_out_look_up(&mut self, conn: &mut Conn, now: &Now) -> bool {
         let Some(pending) = conn.take_look_up() else { return false };
         let request = RedirectRequest { close: true, ..pending.request };
         let pending = PendingLookup { request, ..pending }.without_query();
@@ -310,8 +310,8 @@ impl Redirects {
         } else {
             self.latencies.record(took);
         }
-        if let Some(noted) = pending.noted {
-            self.services.log_pending(noted, response.status(), took);
+        if let Some(log_entry) = pending.log_entry {
+            self.services.log_pending(log_entry, response.status(), took);
         }
     }
 
@@ -340,21 +340,21 @@ impl Redirects {
                 self.services.deliver_ruled(token, link);
             }
             Ok(found) => {
-                let then = block_or_continue(
+                let progress = block_or_continue(
                     &self.services,
                     lookup_queues,
                     found,
                     code,
                     token | TASK_TOKEN,
-                    AskedAt::this_turn(now),
+                    LookupTimes::this_turn(now),
                 );
-                if let Poll::Ready(found) = then {
+                if let Poll::Ready(found) = progress {
                     self.services.deliver_lookup(token, found.to_owned());
                 }
             }
             Err(Remote { owner, hash, .. }) => {
                 self.stats.forwarded_out.add(1);
-                self.forwarded.insert(token, (code, AskedAt::this_turn(now)));
+                self.forwarded.insert(token, (code, LookupTimes::this_turn(now)));
                 data.mesh.ask(owner, Question { token: token | TASK_TOKEN, hash, code });
             }
         }
@@ -364,12 +364,13 @@ impl Redirects {
     pub(super) fn answer_task(&mut self, token: u64, mut found: BorrowedLookup<'_>, may_look_up: bool, now: &Now) {
         debug_assert!(is_of_task(token), "connections have tokens without the bit");
         let forwarded = self.forwarded.remove(&(token & !TASK_TOKEN));
-        if let (Some((code, asked)), true, Some(lookup_queues)) = (forwarded, may_look_up, &mut self.lookup_queues) {
-            let asked = AskedAt { tick: now.tick, ..asked };
-            let Poll::Ready(then) = block_or_continue(&self.services, lookup_queues, found, code, token, asked) else {
+        if let (Some((code, times)), true, Some(lookup_queues)) = (forwarded, may_look_up, &mut self.lookup_queues) {
+            let times = LookupTimes { tick: now.tick, ..times };
+            let Poll::Ready(result) = block_or_continue(&self.services, lookup_queues, found, code, token, times)
+            else {
                 return;
             };
-            found = then;
+            found = result;
         }
         self.services.deliver_lookup(token & !TASK_TOKEN, found.to_owned());
     }
@@ -389,11 +390,11 @@ impl Redirects {
         }
     }
 
-    /// Remembers for a moment that a code had its only link.
+    /// Remembers for a moment that a look-up has found no link for a code.
     pub(super) fn remember_missing(&mut self, code: &Code, absence: Absence, tick: u32) {
         // If there is a fallback code, the core serves its link meanwhile, without a look-up for each request.
-        let is_of_use = absence == Absence::Final || self.hosts.has_fallback(code);
-        if is_of_use && let Some(lookup_queues) = &mut self.lookup_queues {
+        let is_remembered = absence == Absence::Final || self.hosts.has_fallback(code);
+        if is_remembered && let Some(lookup_queues) = &mut self.lookup_queues {
             lookup_queues.remember_missing(code, absence, tick);
         }
     }
@@ -408,9 +409,9 @@ impl Redirects {
         self.lookup_queues.iter_mut().for_each(|queues| queues.forget_missing_code(code, tick));
     }
 
-    /// Takes the result of a look-up in the store or in Redis, for a client that waits since that instant. Pending: a link
-    /// with a visit limit was found, and its allowance was asked.
-    pub(super) fn looked_up<'a>(
+    /// Takes the result of a look-up in the store or in Redis, for a client that waits since that instant. Returns
+    /// `Pending` if a link with a visit limit was found, and its allowance was asked.
+    pub(super) fn continue_from_storage<'a>(
         &mut self,
         (code, token, since): (&Code, u64, Instant),
         found: &'a Lookup<Arc<Link>>,
@@ -421,8 +422,8 @@ impl Redirects {
         let Some(lookup_queues) = &mut self.lookup_queues else { return Poll::Ready(found_now) };
         match found {
             Lookup::Live(_) if !is_allowance => {
-                let asked = AskedAt { since, ..AskedAt::this_turn(now) };
-                return block_or_continue(&self.services, lookup_queues, found_now, *code, token, asked);
+                let times = LookupTimes { since, ..LookupTimes::this_turn(now) };
+                return block_or_continue(&self.services, lookup_queues, found_now, *code, token, times);
             }
             Lookup::Live(_)
             | Lookup::NotYetValid

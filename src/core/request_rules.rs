@@ -7,7 +7,7 @@ use carom_shards::Code;
 
 use super::access;
 use super::connection::{Conn, ConnState};
-use super::late_answers::{AskedAt, LookupQueues};
+use super::late_answers::{LookupQueues, LookupTimes};
 use crate::bridge::handle::ServiceHandle;
 use carom_http::RedirectRequest;
 use carom_model::redirect::{BorrowedLookup, Decision, Destination, Lookup, MissLimit, VisitKind};
@@ -60,11 +60,11 @@ pub(super) fn block_or_continue<'a>(
     found: BorrowedLookup<'a>,
     code: Code,
     token: u64,
-    asked: AskedAt,
+    times: LookupTimes,
 ) -> Poll<BorrowedLookup<'a>> {
     match found {
         Lookup::Live(Destination { target, .. }) if services.blocks(target) => Poll::Ready(found),
-        found => lookup_queues.continue_lookup(found, code, token, asked),
+        found => lookup_queues.continue_lookup(found, code, token, times),
     }
 }
 
@@ -101,7 +101,7 @@ mod tests {
     use crate::core::now::Now;
     use crate::core::shard::Shard;
     use crate::core::tls_connections::TlsConnections;
-    use crate::core::work::Work;
+    use crate::core::work::CoreState;
     use carom_limits::ConnectionLimits;
     use carom_model::domains::DomainIndex;
     use carom_model::link::labels::LinkLabels;
@@ -122,7 +122,7 @@ mod tests {
 
     /// The first of two cores, with a connection of the client of a case.
     struct World {
-        work: Work,
+        work: CoreState,
         slot: u32,
         visits: VisitReceiver,
         _peer: UnixStream,
@@ -132,7 +132,7 @@ mod tests {
         fn new(case: &Case) -> World {
             let (sender, visits) = ring();
             let services = recording_handle(case.domains.clone(), sender);
-            services.set_blocked(Arc::new(case.blocked()));
+            services.set_blocked(Some(Arc::new(case.blocked())));
             let stats = Arc::clone(&services.context().cores[0]);
             let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(5));
             let shard = Shard::new(CoreId(0), count, hasher, MemoryBudget::All, Arc::clone(&stats), Arc::default());
@@ -140,10 +140,17 @@ mod tests {
             let service: HttpService = Rc::new(|_| Box::pin(std::future::pending()));
             let now = Now { instant: Instant::now(), unix_ms: NOW_MS, tick: 0, followed: FollowedMark::default() };
             let limits = (ConnectionLimits::default(), Arc::default());
-            let mut work =
-                Work::new(now, Some(Box::new(data)), services, service, stats, limits, TlsConnections::new(None, None));
+            let mut work = CoreState::new(
+                now,
+                Some(Box::new(data)),
+                services,
+                service,
+                stats,
+                limits,
+                TlsConnections::new(None, None),
+            );
             let (socket, peer) = UnixStream::pair().unwrap();
-            let slot = work.open(Transport::of_socket(socket.into()), Layers::default());
+            let slot = work.open(Transport::from_socket(socket.into()), Layers::default());
             work.conns.get(slot).unwrap().set_proxied_client(Some(case.client.address()));
             World { work, slot, visits, _peer: peer }
         }
@@ -209,7 +216,7 @@ mod tests {
         PeerEnded,
         Broken,
         Evicted,
-        /// So many ticks go by.
+        /// A number of ticks that go by.
         Ticks(u32),
         Drain,
         CloseIdle,
@@ -253,7 +260,7 @@ mod tests {
                 Event::Bytes(text) => work.receive(*slot, text.as_bytes()),
                 Event::Answer(lookup) => {
                     let token = conn.token();
-                    work.take_answer(token, &lookup.borrowed(), false, &mut Vec::new());
+                    work.deliver_answer(token, &lookup.borrowed(), false, &mut Vec::new());
                 }
                 Event::Drained => work.proceed(*slot),
                 Event::PeerEnded => work.peer_ended(*slot),
@@ -294,7 +301,8 @@ mod tests {
         world.work.receive(world.slot, request.repeat(REQUESTS).as_bytes());
         // The kernel takes the first answers, and the client ends its side before they are sent.
         let mut answers = world.send();
-        assert!(answers > 0 && answers < REQUESTS, "{answers} answers fit into the queue");
+        assert!(answers > 0, "{answers} answers fit into the queue");
+        assert!(answers < REQUESTS, "{answers} answers fit into the queue");
         world.work.peer_ended(world.slot);
         for _ in 0..REQUESTS {
             answers += world.send();
@@ -330,16 +338,17 @@ mod tests {
         let pair = Pair { certificates, key: made.signing_key.serialize_pem().into_bytes() };
         work.tls.set_identity(TlsIdentity::new(&[pair], &Tickets::new().unwrap(), false).unwrap());
         let (socket, _peer) = UnixStream::pair().unwrap();
-        let slot = work.open(Transport::of_socket(socket.into()), Layers { tls: true, ..Layers::default() });
+        let slot = work.open(Transport::from_socket(socket.into()), Layers { tls: true, ..Layers::default() });
         let bytes = b"\x16\x03\x01\x00\x05hello";
         work.receive(slot, bytes);
         // While the handshake waits for its turn, a send ends, and then the client ends its side.
-        let events: [fn(&mut Work, u32); 2] = [Work::proceed, Work::peer_ended];
+        let events: [fn(&mut CoreState, u32); 2] = [CoreState::proceed, CoreState::peer_ended];
         for event in events {
             event(work, slot);
             let conn = work.conns.get(slot).unwrap();
             assert!(matches!(conn.state, ConnState::Handshaking { is_queued: true }), "{:?}", conn.state);
-            assert!(conn.unconsumed == bytes && conn.out.is_empty(), "HTTP has answered {:?}", conn.out);
+            assert!(conn.unconsumed == bytes, "HTTP has answered {:?}", conn.out);
+            assert!(conn.out.is_empty(), "HTTP has answered {:?}", conn.out);
         }
         assert!(!work.serve_handshakes(), "another handshake waits");
         let conn = work.conns.get(slot).unwrap();
@@ -394,10 +403,10 @@ mod tests {
             case.client.guess(world.work.services.miss_limiter());
             let token = world.work.conns.get(world.slot).unwrap().token();
             let mut resumed = Vec::new();
-            world.work.take_answer(token, &case.lookup.borrowed(), true, &mut resumed);
+            world.work.deliver_answer(token, &case.lookup.borrowed(), true, &mut resumed);
             if case.lookup.allows_fallback() && case.domains.fallback_of(&at_domain).is_some() {
                 world.work.proceed(world.slot);
-                world.work.take_answer(token, &Lookup::Missing, true, &mut resumed);
+                world.work.deliver_answer(token, &Lookup::Missing, true, &mut resumed);
             }
             prop_assert_eq!(world.outcome(), expected(&case));
         }

@@ -16,8 +16,10 @@ use carom_model::link::Link;
 /// The entry of the map for a link that is kept here: neither a destination nor missing.
 pub(super) const MARKER: MapEntry<'static> = MapEntry::Damaged;
 
-/// Estimated bytes of a link beside its texts, and the factor by which parsed rules exceed their stored form.
+/// Estimated bytes of a link beside its texts.
 const LINK_BYTES: u64 = 512;
+
+/// Estimated factor by which parsed rules exceed their stored form.
 const PARSED_FACTOR: u64 = 4;
 
 /// A filter of the codes of all cores whose links have, or had, redirect rules. A node that has not read all links at its
@@ -177,9 +179,11 @@ mod tests {
         assert!(links.insert(&first, hash, bytes).is_empty(), "the same link takes its own place");
         let (second, hash) = ruled(1);
         assert_eq!(links.insert(&second, hash, bytes), [first.code]);
-        assert!(links.get(&first.code).is_none() && links.get(&second.code).is_some());
+        assert!(links.get(&first.code).is_none());
+        assert!(links.get(&second.code).is_some());
         assert!(links.codes().may_hold(ruled(0).1), "requests still keep their heads");
-        assert!(links.remove(&second.code) && !links.remove(&second.code));
+        assert!(links.remove(&second.code));
+        assert!(!links.remove(&second.code));
         assert_eq!(links.bytes(), 0);
     }
 
@@ -209,6 +213,7 @@ mod tests {
             links.insert(&link, hash, u64::MAX);
             links.remove(&link.code);
         }
-        assert!(links.order.len() < 100 && links.bytes() == 0);
+        assert!(links.order.len() < 100);
+        assert!(links.bytes() == 0);
     }
 }

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{CodeHash, CodeHasher, CoreCount, CoreId};
 
-use super::admission::EVICTED_FOR_FILES;
+use super::admission::DESCRIPTOR_EVICTIONS;
 use super::bypass::BypassParts;
-use super::drain::DrainRest;
-use super::driver::{Driver, Event, Received, SendOutcome, Tag, Transport};
-use super::executor::{self, Running};
+use super::drain::DrainRemainder;
+use super::driver::{Driver, Received, SendOutcome, Tag, Transport, TransportEvent};
+use super::executor::{self, CoreHandle};
 use super::gathering::Gathering;
 use super::hyper_bridge::HttpService;
 use super::link_memory::MemoryBudget;
@@ -25,7 +25,7 @@ use super::mesh::{self, Mesh};
 use super::now::{Now, TICKS_PER_SECOND};
 use super::shard::Shard;
 use super::tls_connections::TlsConnections;
-use super::work::Work;
+use super::work::CoreState;
 use crate::bridge::ToCore;
 use crate::bridge::fleet_view::FollowedMark;
 use crate::bridge::handle::{FreshCodes, NodeContext, Recorders, ServiceHandle};
@@ -79,7 +79,7 @@ pub struct CoreParts {
     pub service: Box<dyn FnOnce(Rc<ServiceHandle>) -> HttpService + Send>,
     /// Receives the events of the core.
     pub events: Sender<CoreEvent>,
-    /// While this file exists, the core stalls.
+    /// The path of a file. The core stalls as long as the file exists.
     #[cfg(feature = "faults")]
     pub stall_file: Option<std::path::PathBuf>,
 }
@@ -128,7 +128,7 @@ impl UnstartedCores {
 ///
 /// # Errors
 /// If its thread or its executor cannot be created. A later failure arrives as [`CoreEvent::Ended`].
-pub fn start(core: UnstartedCore) -> io::Result<Running> {
+pub fn start(core: UnstartedCore) -> io::Result<CoreHandle> {
     let name = if core.mesh.is_some() { format!("core-{}", core.parts.core) } else { "admin".to_owned() };
     let (id, events) = (core.parts.core, core.parts.events.clone());
     let stats = Arc::clone(&core.parts.context.cores[id.index()]);
@@ -146,20 +146,20 @@ pub fn start(core: UnstartedCore) -> io::Result<Running> {
 /// The progress of a drain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum DrainPhase {
-    /// Not draining.
+    /// The core serves, and no drain has begun.
     Serving,
     /// New clients are refused; those in the queues still get in.
     Closing { since: Instant, until: Instant },
     /// Listeners are closed; connections finish.
     Finishing { until: Instant },
-    /// No connections are left. Other cores may still ask for our links, and tasks end.
+    /// No connections are left. Other cores may still ask for links of this one, and tasks end.
     Finished { since: Instant },
 }
 
 /// A core at work: its driver, its connections and redirects, and its mail.
 pub(super) struct Core {
     pub(super) driver: Driver,
-    pub(super) work: Work,
+    pub(super) work: CoreState,
     /// True if accepting pauses until the next tick.
     is_pausing: bool,
     pub(super) mail: Receiver<ToCore>,
@@ -191,7 +191,7 @@ impl Core {
         let service = (parts.service)(Rc::clone(&services));
         Ok(Core {
             driver,
-            work: Work::new(
+            work: CoreState::new(
                 now,
                 data,
                 services,
@@ -254,7 +254,7 @@ impl Core {
         }
         let mut collected = self.driver.take_collected();
         for completion in collected.drain(..) {
-            self.take_event(Event::from(completion));
+            self.take_event(TransportEvent::from(completion));
         }
         self.driver.reuse(collected);
         worked |= self.begin_bypass();
@@ -278,36 +278,36 @@ impl Core {
         Ok(worked)
     }
 
-    fn take_event(&mut self, event: Event) {
+    fn take_event(&mut self, event: TransportEvent) {
         match event {
-            Event::Received { tag, received, continues } => {
+            TransportEvent::Received { tag, received, continues } => {
                 if !continues && let Some(conn) = self.work.conns.find(tag) {
                     conn.transport.receive_ended();
-                    Work::touch(&mut self.work.dirty, conn);
+                    CoreState::mark_dirty(&mut self.work.dirty, conn);
                 }
                 self.received(tag, received);
             }
-            Event::Sent { tag, result, buffer } => self.sent(tag, result, buffer),
-            Event::Accepted { transport, listener, continues } => {
+            TransportEvent::Sent { tag, result, buffer } => self.sent(tag, result, buffer),
+            TransportEvent::Accepted { transport, listener, continues } => {
                 if !continues {
                     self.driver.accept_ended(listener);
                 }
                 self.admit(transport, listener);
             }
-            Event::Readable { tag, continues } => self.driver.readable(tag, continues),
-            Event::AcceptEnded { listener, is_exhausted, continues } => {
+            TransportEvent::Readable { tag, continues } => self.driver.readable(tag, continues),
+            TransportEvent::AcceptEnded { listener, is_exhausted, continues } => {
                 if !continues {
                     self.driver.accept_ended(listener);
                 }
                 if is_exhausted {
                     // The accept is armed again with the next tick, not at once.
-                    (0..EVICTED_FOR_FILES).for_each(|_| _ = self.work.evict_connection(0));
+                    (0..DESCRIPTOR_EVICTIONS).for_each(|_| _ = self.work.evict_connection(0));
                 } else {
                     self.finish_if_empty();
                 }
             }
-            Event::Tick => self.tick(),
-            Event::Woken => {}
+            TransportEvent::Tick => self.tick(),
+            TransportEvent::Woken => {}
         }
     }
 
@@ -333,9 +333,9 @@ impl Core {
             }
         }
         let slot = self.work.open(transport, layers);
-        // Nothing receives from the connection yet. The touch leads to `settle` in this turn, which arms the receive.
+        // Nothing receives from the connection yet. The mark leads to `settle` in this turn, which arms the receive.
         if let Some(conn) = self.work.conns.get(slot) {
-            Work::touch(&mut self.work.dirty, conn);
+            CoreState::mark_dirty(&mut self.work.dirty, conn);
         }
         Some(slot)
     }
@@ -379,7 +379,7 @@ impl Core {
     fn sent(&mut self, tag: Tag, result: Result<usize, i32>, buffer: Vec<u8>) {
         let Some(conn) = self.work.conns.find(tag) else { return };
         conn.sends.since = self.work.now.tick;
-        Work::touch(&mut self.work.dirty, conn);
+        CoreState::mark_dirty(&mut self.work.dirty, conn);
         match self.driver.sent((tag, &mut conn.transport), result, buffer, conn.state.is_closed()) {
             SendOutcome::Continues => {}
             SendOutcome::Done(buffer) => self.finish_send(tag, buffer),
@@ -479,12 +479,12 @@ impl Core {
     /// Ends the drain once no connection is left.
     pub(super) fn finish_if_empty(&mut self) {
         let DrainPhase::Finishing { until } = self.phase else { return };
-        let rest = DrainRest {
+        let remainder = DrainRemainder {
             connections: self.work.conns.len(),
             may_accept: self.driver.may_accept(),
             is_acknowledged: self.driver.is_acknowledged(),
         };
-        if rest.may_end(self.work.now.instant >= until) {
+        if remainder.may_end(self.work.now.instant >= until) {
             self.phase = DrainPhase::Finished { since: self.work.now.instant };
             // The connections that would take the answers of tasks are closed. A task that was left would keep its end
             // of every queue, and the readers of the queues wait until the last end is gone.
@@ -502,7 +502,7 @@ impl Core {
     fn sleep(&mut self) -> io::Result<()> {
         let nothing_left = self.work.redirects.data.as_ref().is_none_or(|data| data.mesh.fall_asleep());
         // From here on other cores ring when they leave a message. This last look has seen all earlier ones.
-        if nothing_left && !self.work.services.has_calls() {
+        if nothing_left && !self.work.services.has_loop_work() {
             let gather_for = self.gathering.as_mut().and_then(Gathering::begin);
             if gather_for.is_some() {
                 self.work.stats.gathered.add(1);
@@ -518,13 +518,14 @@ impl Core {
 
 /// Prefetches the links that these bytes of clients ask for, before they are answered one by one. `hashes` is memory for
 /// the hashes of their codes.
-pub(super) fn prefetch<'a>(work: &Work, hashes: &mut Vec<CodeHash>, requests: impl Iterator<Item = &'a [u8]>) {
+pub(super) fn prefetch<'a>(work: &CoreState, hashes: &mut Vec<CodeHash>, requests: impl Iterator<Item = &'a [u8]>) {
     let Some(data) = &work.redirects.data else { return };
     hashes.clear();
     let hosts = &work.redirects.hosts;
     for bytes in requests {
         let Some(code) = carom_http::peek(bytes) else { continue };
-        let code = if hosts.has_several_domains() { hosts.of_host(code, carom_http::peek_host(bytes)).1 } else { code };
+        let code =
+            if hosts.has_several_domains() { hosts.resolve_host(code, carom_http::peek_host(bytes)).1 } else { code };
         let (hash, owner) = data.shard.resolve(&code);
         if owner == data.shard.me {
             hashes.push(hash);

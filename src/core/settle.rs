@@ -7,14 +7,14 @@ use super::connection::{CloseKind, Conn, ConnState};
 use super::run_loop::Core;
 
 impl Core {
-    /// Settles every connection that was touched in this turn.
+    /// Settles every connection that became dirty in this turn.
     pub(super) fn settle_all(&mut self) {
         let mut dirty = std::mem::take(&mut self.work.dirty);
         for slot in dirty.drain(..) {
             self.settle(slot);
         }
-        // Settling ends connections but touches none.
-        debug_assert!(self.work.dirty.is_empty(), "settling touches nothing");
+        // Settling ends connections but marks none as dirty.
+        debug_assert!(self.work.dirty.is_empty(), "settling marks nothing as dirty");
         self.work.dirty = dirty;
     }
 

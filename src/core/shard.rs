@@ -22,7 +22,7 @@ const LOAD_GROUP: usize = 32;
 pub(super) type ForgottenLinks = (Option<CachedLinks>, RuledLinks);
 
 /// A record that was read from the store at start.
-struct Loaded<'a> {
+struct LoadedRecord<'a> {
     code: Code,
     hash: CodeHash,
     key: &'a [u8],
@@ -157,7 +157,7 @@ impl Shard {
 
     /// Prepares for about `links` links to be loaded at start.
     pub(super) fn begin_load(&mut self, links: usize) {
-        self.links.expect(links);
+        self.links.reserve(links);
     }
 
     /// Takes links that were read from the store at start, except those that were changed since.
@@ -165,7 +165,7 @@ impl Shard {
         let hasher = self.hasher;
         let mut records = batch.iter().filter_map(|(key, value)| {
             let code = Code::from_key(key).ok()?;
-            Some(Loaded { code, hash: hasher.hash(&code), key, value })
+            Some(LoadedRecord { code, hash: hasher.hash(&code), key, value })
         });
         let mut group = Vec::with_capacity(LOAD_GROUP);
         loop {
@@ -188,8 +188,8 @@ impl Shard {
         self.update_stats();
     }
 
-    fn load_one(&mut self, loaded: &Loaded<'_>) {
-        let Loaded { code, hash, key, value } = *loaded;
+    fn load_one(&mut self, loaded: &LoadedRecord<'_>) {
+        let LoadedRecord { code, hash, key, value } = *loaded;
         assert_eq!(owner(hash, self.cores), self.me, "a record goes to the owner of its code");
         let mut with_rules = None;
         let entry = match record::decode(key, value) {
@@ -282,7 +282,7 @@ impl Shard {
         self.update_stats();
     }
 
-    /// Takes all links out. Those that were read before that number of commits are not kept.
+    /// Takes all links out of memory. Links that were read before commit number `commit` and arrive later are not kept.
     pub(super) fn forget_all(&mut self, commit: u64) -> ForgottenLinks {
         let forgotten = (self.links.forget_all(commit), self.ruled.take_all());
         self.update_stats();

@@ -26,7 +26,7 @@ pub(super) struct Tasks(Rc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    slots: RefCell<Vec<Option<Slot>>>,
+    slots: RefCell<Vec<Option<TaskSlot>>>,
     free: RefCell<Vec<usize>>,
     /// Number of tasks that have not ended.
     live: Cell<usize>,
@@ -36,7 +36,7 @@ struct Inner {
 }
 
 /// A slot for a task. The task is taken out while it is polled.
-struct Slot {
+struct TaskSlot {
     task: Option<Task>,
     wakeup: Arc<Wakeup>,
 }
@@ -93,7 +93,7 @@ impl Tasks {
             slots.len() - 1
         });
         let wakeup = Arc::new(Wakeup { slot, is_queued: AtomicBool::new(true), woken: Arc::clone(&self.0.woken) });
-        slots[slot] = Some(Slot { task: Some(Box::pin(task)), wakeup: Arc::clone(&wakeup) });
+        slots[slot] = Some(TaskSlot { task: Some(Box::pin(task)), wakeup: Arc::clone(&wakeup) });
         self.0.live.set(self.0.live.get() + 1);
         self.0.woken.push(wakeup);
     }
@@ -211,11 +211,13 @@ mod tests {
         }
         let longest = tasks.run();
         assert!((1..=4).contains(&polls.get()), "{}", polls.get());
-        assert!(longest >= time && tasks.has_woken());
+        assert!(longest >= time);
+        assert!(tasks.has_woken());
         while tasks.has_woken() {
             tasks.run();
         }
-        assert!(polls.get() == 100 && !tasks.has_tasks());
+        assert!(polls.get() == 100);
+        assert!(!tasks.has_tasks());
     }
 
     #[test]
@@ -227,7 +229,9 @@ mod tests {
             assert_eq!(polls.get(), turn);
         }
         tasks.run();
-        assert!(polls.get() == 3 && !tasks.has_tasks() && !tasks.has_woken());
+        assert!(polls.get() == 3);
+        assert!(!tasks.has_tasks());
+        assert!(!tasks.has_woken());
     }
 
     #[test]
@@ -243,7 +247,8 @@ mod tests {
         });
         // Other programs may have interrupted the first poll, but it has begun.
         tasks.run();
-        assert!(seen.get().1 && !tasks.must_yield());
+        assert!(seen.get().1);
+        assert!(!tasks.must_yield());
     }
 
     #[test]
@@ -262,7 +267,8 @@ mod tests {
         kept.take().unwrap().wake();
         tasks.run();
         tasks.run();
-        assert!(polls.get() == 2 && !tasks.has_tasks());
+        assert!(polls.get() == 2);
+        assert!(!tasks.has_tasks());
     }
 
     #[test]
@@ -279,6 +285,8 @@ mod tests {
         tasks.run();
         assert!(tasks.has_tasks());
         tasks.clear();
-        assert!(Rc::strong_count(&held) == 1 && !tasks.has_tasks() && !tasks.has_woken());
+        assert!(Rc::strong_count(&held) == 1);
+        assert!(!tasks.has_tasks());
+        assert!(!tasks.has_woken());
     }
 }

@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use super::connection::ConnState;
 use super::tls_connections::Decrypted;
-use super::work::Work;
+use super::work::CoreState;
 use carom_http::Rejection;
 use carom_http::tls::{ReceiveState, is_plain_request};
 use carom_limits::{HANDSHAKE_TIME_PER_TURN, HANDSHAKES_PER_TURN};
 
-impl Work {
+impl CoreState {
     /// Makes a new connection speak TLS.
     pub(super) fn begin_handshake(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
@@ -36,7 +36,7 @@ impl Work {
         }
         if conn.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
             conn.unconsumed.extend_from_slice(bytes);
-            Self::touch(&mut self.dirty, conn);
+            Self::mark_dirty(&mut self.dirty, conn);
             return self.await_turn(slot);
         }
         self.decrypt(slot, bytes);
@@ -100,7 +100,7 @@ impl Work {
 
     fn decrypt(&mut self, slot: u32, bytes: &[u8]) {
         let Some(conn) = self.conns.get(slot) else { return };
-        Self::touch(&mut self.dirty, conn);
+        Self::mark_dirty(&mut self.dirty, conn);
         let Some(decrypted) = self.tls.decrypt(conn, bytes, self.now.tick) else { return };
         let Decrypted { plain, state, is_established } = decrypted;
         if is_established {

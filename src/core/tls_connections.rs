@@ -9,7 +9,7 @@ use super::connection::{Conn, ConnState, Conns};
 use super::driver::Tag;
 use carom_http::answer::max_age;
 use carom_http::connection::Expects;
-use carom_http::tls::{ReceiveState, Session};
+use carom_http::tls::{ReceiveState, TlsSession};
 use carom_limits::{HANDSHAKE_TICKS, HANDSHAKES_PER_TURN};
 use carom_tls::identity::TlsIdentity;
 
@@ -36,9 +36,9 @@ pub(super) struct TlsConnections {
     /// Connections whose handshake has bytes that wait for their turn.
     waiting: VecDeque<Tag>,
     /// Number of handshakes whose first bytes have come.
-    under_way: usize,
+    handshakes_in_progress: usize,
     /// Connections with such a handshake, and some whose handshake is over, oldest first.
-    begun: VecDeque<Tag>,
+    started_handshakes: VecDeque<Tag>,
     /// The decrypted bytes of the connection that is being served; otherwise empty.
     plain: Vec<u8>,
     /// An empty buffer to encrypt into.
@@ -63,19 +63,19 @@ impl TlsConnections {
 
     /// Counts out the handshake of a connection that enters another state, if it has one.
     pub(super) fn uncount_handshake(&mut self, conn: &Conn) {
-        debug_assert!(!conn.is_handshaking() || self.under_way > 0, "each handshake was counted");
-        self.under_way -= usize::from(conn.is_handshaking());
+        debug_assert!(!conn.is_handshaking() || self.handshakes_in_progress > 0, "each handshake was counted");
+        self.handshakes_in_progress -= usize::from(conn.is_handshaking());
     }
 
     /// Makes a new connection speak TLS. Returns false without a usable certificate.
     pub(super) fn begin(&self, conn: &mut Conn) -> bool {
-        conn.tls = self.identity.as_ref().and_then(Session::new).map(Box::new);
+        conn.tls = self.identity.as_ref().and_then(TlsSession::new).map(Box::new);
         conn.tls.is_some()
     }
 
     /// True if `most` handshakes are under way.
     pub(super) fn is_full(&self, most: usize) -> bool {
-        self.under_way >= most
+        self.handshakes_in_progress >= most
     }
 
     /// Counts a handshake whose first bytes have come.
@@ -83,25 +83,25 @@ impl TlsConnections {
         let Some(conn) = conns.get(slot) else { return };
         conn.enter(ConnState::Handshaking { is_queued: false });
         conn.wait.since = tick;
-        self.under_way += 1;
-        self.begun.push_back(conn.tag);
-        if self.begun.len() > 2 * most + HANDSHAKES_PER_TURN {
-            self.begun.retain(|tag| conns.find(*tag).is_some_and(|conn| conn.is_handshaking()));
+        self.handshakes_in_progress += 1;
+        self.started_handshakes.push_back(conn.tag);
+        if self.started_handshakes.len() > 2 * most + HANDSHAKES_PER_TURN {
+            self.started_handshakes.retain(|tag| conns.find(*tag).is_some_and(|conn| conn.is_handshaking()));
         }
     }
 
     /// Returns the oldest handshake, if it waits for its client and is old enough to be evicted. The caller breaks its
     /// connection off.
     pub(super) fn take_oldest(&mut self, conns: &mut Conns, tick: u32) -> Option<Tag> {
-        while let Some(&tag) = self.begun.front() {
+        while let Some(&tag) = self.started_handshakes.front() {
             let Some(Conn { state: ConnState::Handshaking { is_queued }, wait, .. }) = conns.find(tag) else {
-                self.begun.pop_front();
+                self.started_handshakes.pop_front();
                 continue;
             };
             if *is_queued || tick.wrapping_sub(wait.since) < HANDSHAKE_TICKS {
                 return None;
             }
-            self.begun.pop_front();
+            self.started_handshakes.pop_front();
             return Some(tag);
         }
         None

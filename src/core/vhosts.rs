@@ -27,11 +27,12 @@ impl HostRouter {
         self.domains.is_some()
     }
 
-    /// The domain of a request, and its code there; no domain if the service does not serve the host.
+    /// Returns the domain of a request, and its code there. The domain is `None` if the service does not serve the
+    /// host.
     #[inline]
     pub(super) fn resolve(&self, request: &RedirectRequest, head: &[u8]) -> (Option<DomainIndex>, Code) {
         if self.has_several_domains() {
-            self.of_host(request.code, request.host.of(head))
+            self.resolve_host(request.code, request.host.of(head))
         } else {
             (Some(DomainIndex::default()), request.code)
         }
@@ -39,7 +40,7 @@ impl HostRouter {
 
     /// Returns the domain of a host, and the code within it.
     #[inline]
-    pub(super) fn of_host(&self, code: Code, host: &[u8]) -> (Option<DomainIndex>, Code) {
+    pub(super) fn resolve_host(&self, code: Code, host: &[u8]) -> (Option<DomainIndex>, Code) {
         let Some(domains) = &self.domains else { return (Some(DomainIndex::default()), code) };
         match domains.of_host(host) {
             Some(domain) => (Some(domain), code.within(domains.id_at(domain))),

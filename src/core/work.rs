@@ -34,7 +34,7 @@ use carom_model::redirect::{BorrowedLookup, Lookup};
 use carom_telemetry::stats::CoreStats;
 
 /// The whole state of a core except its ring.
-pub(super) struct Work {
+pub(super) struct CoreState {
     pub(super) now: Now,
     pub(super) conns: Conns,
     /// Slots to settle in this turn.
@@ -52,11 +52,11 @@ pub(super) struct Work {
     pub(super) draining: bool,
     /// Tasks that answer all other requests.
     pub(super) tasks: Tasks,
-    /// Slots whose streams asked for the loop's attention.
+    /// An empty list of slots, kept for its capacity: of streams that asked for attention, or of resumed connections.
     notified: Vec<u32>,
 }
 
-impl Work {
+impl CoreState {
     pub(super) fn new(
         now: Now,
         data: Option<Box<LinkSources>>,
@@ -65,10 +65,10 @@ impl Work {
         stats: Arc<CoreStats>,
         (limits, trust): (ConnectionLimits, Arc<Trust>),
         tls: TlsConnections,
-    ) -> Work {
+    ) -> CoreState {
         let hsts = tls.hsts().and_then(|hsts| hsts.to_str().ok());
         let redirects = Redirects::new(data, &services, hsts, &trust, now.unix_ms);
-        Work {
+        CoreState {
             now,
             conns: Conns::default(),
             dirty: Vec::new(),
@@ -87,16 +87,16 @@ impl Work {
         }
     }
 
-    /// Marks a connection as touched, so that the loop settles it in this turn.
+    /// Marks a connection as dirty, so that the loop settles it in this turn.
     #[inline]
-    pub(super) fn touch(dirty: &mut Vec<u32>, conn: &mut Conn) {
+    pub(super) fn mark_dirty(dirty: &mut Vec<u32>, conn: &mut Conn) {
         if !conn.dirty {
             conn.dirty = true;
             dirty.push(conn.tag.slot);
         }
     }
 
-    /// Opens a new connection. Returns its slot. The caller must touch the connection: it receives only once it is
+    /// Opens a new connection. Returns its slot. The caller must mark the connection as dirty: it receives only once it is
     /// settled.
     pub(super) fn open(&mut self, transport: Transport, layers: Layers) -> u32 {
         let is_for_hyper = !self.redirects.is_served();
@@ -111,7 +111,7 @@ impl Work {
         if self.draining {
             machine.close_after_next();
         }
-        let slot = self.conns.insert(transport, machine, (self.now.tick, queued_len as u32));
+        let slot = self.conns.insert(transport, machine, self.now.tick, queued_len as u32);
         self.stats.accepted.add(1);
         self.stats.connections.set(self.conns.len() as u64);
         if is_for_hyper {
@@ -167,7 +167,7 @@ impl Work {
             match self.timeouts.check(conn, &self.now) {
                 Overdue::Nothing => {}
                 Overdue::BreakOff => self.break_off(slot),
-                Overdue::LookUp => self.give_up(slot),
+                Overdue::LookUp => self.time_out_look_up(slot),
                 Overdue::Request => self.reject(slot, Rejection::Timeout, &[]),
                 Overdue::Idle => self.close_idle(slot),
                 Overdue::Http2 => self.end_http2(slot),
@@ -176,17 +176,17 @@ impl Work {
     }
 
     /// Answers 503 to a look-up that timed out, and ends the connection so that a later answer reaches nothing.
-    fn give_up(&mut self, slot: u32) {
+    fn time_out_look_up(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        if self.redirects.give_up(conn, &self.now) {
-            Self::touch(&mut self.dirty, conn);
+        if self.redirects.time_out_look_up(conn, &self.now) {
+            Self::mark_dirty(&mut self.dirty, conn);
         }
     }
 
     /// Ends an HTTP/2 connection that has had all its answers, once their remaining bytes are sent.
     fn end_http2(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        Self::touch(&mut self.dirty, conn);
+        Self::mark_dirty(&mut self.dirty, conn);
         conn.enter(ConnState::Flushing { client_is_done: false });
         if let Some(stream) = conn.hyper.take() {
             stream.take(&mut conn.out);
@@ -225,7 +225,7 @@ impl Work {
     #[inline]
     pub(super) fn receive_plain(&mut self, slot: u32, bytes: &[u8]) {
         let Some(conn) = self.conns.get(slot) else { return };
-        Self::touch(&mut self.dirty, conn);
+        Self::mark_dirty(&mut self.dirty, conn);
         match &mut conn.state {
             ConnState::Handshaking { .. } | ConnState::Open | ConnState::LookingUp(_) => {}
             // The client sends more after it has asked to close, so the connection must linger.
@@ -300,7 +300,7 @@ impl Work {
                     self.start_stream(slot);
                 }
                 Action::Pass => {
-                    conn.pass(taken);
+                    conn.pass_to_hyper(taken);
                     if !may_step(conn) {
                         return at;
                     }
@@ -308,7 +308,7 @@ impl Work {
                 Action::PassAsHttp11 { minor } => {
                     let mut head = taken.to_vec();
                     head[minor] = b'1';
-                    conn.pass(&head);
+                    conn.pass_to_hyper(&head);
                     if !may_step(conn) {
                         return at;
                     }
@@ -337,15 +337,15 @@ impl Work {
     /// its side.
     pub(super) fn peer_ended(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        Self::touch(&mut self.dirty, conn);
+        Self::mark_dirty(&mut self.dirty, conn);
         conn.peer_ended = true;
         // Requests may still wait because too many answers were queued.
         self.resume_input(slot);
         self.finish_input(slot);
     }
 
-    /// Ends the input once the client has ended its side and all its bytes are consumed: of hyper, or of the
-    /// connection.
+    /// Ends the input of hyper, or of a connection without hyper, once the client has ended its side and all its bytes
+    /// are consumed.
     fn finish_input(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         // Bytes that wait for their turn in a handshake came before the end.
@@ -376,7 +376,7 @@ impl Work {
     /// Closes a connection as soon as nothing is in flight, without an answer.
     pub(super) fn close(&mut self, slot: u32, kind: CloseKind) {
         let Some(conn) = self.conns.get(slot) else { return };
-        Self::touch(&mut self.dirty, conn);
+        Self::mark_dirty(&mut self.dirty, conn);
         if !conn.state.is_closed() {
             self.tls.uncount_handshake(conn);
             conn.enter(ConnState::Closed(kind));
@@ -401,7 +401,7 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         // The caller resumes the connection.
         if let Some(LateOutcome::Answered(_)) = self.redirects.look_up_fallback(conn, &self.now) {
-            Self::touch(&mut self.dirty, conn);
+            Self::mark_dirty(&mut self.dirty, conn);
         }
     }
 
@@ -415,9 +415,9 @@ impl Work {
         } else {
             stream.take(&mut conn.out);
         }
-        Self::touch(&mut self.dirty, conn);
+        Self::mark_dirty(&mut self.dirty, conn);
         if stream.is_finished() && conn.state.is_live() && !(conn.is_congested() && conn.transport.is_sending()) {
-            let rejection = conn.take_rejection().filter(|_| !stream.answered_before_cut());
+            let rejection = conn.take_rejection().filter(|_| !stream.answered_before_abort());
             conn.enter(ConnState::Flushing { client_is_done: false });
             if let Some(rejection) = rejection {
                 self.write_rejection(slot, rejection);
@@ -427,7 +427,7 @@ impl Work {
 
     /// Serves the tasks: streams that asked for attention, and look-ups. Returns true if there were any.
     pub(super) fn serve_tasks(&mut self) -> bool {
-        self.services.take_calls();
+        self.services.clear_loop_work();
         self.services.take_look_up_times(|time, is_absent| {
             if is_absent {
                 self.redirects.stats.absent_waits.record(time);
@@ -459,9 +459,9 @@ impl Work {
         let Some(mut data) = self.redirects.data.take() else { return false };
         let mut resumed = std::mem::take(&mut self.notified);
         let (answered, worked) = data.serve(self.now.unix_ms, |message| match message {
-            ReceivedMessage::Answer { token, found } => self.take_answer(token, &found, true, &mut resumed),
+            ReceivedMessage::Answer { token, found } => self.deliver_answer(token, &found, true, &mut resumed),
             ReceivedMessage::Ruled { token, link } => {
-                self.take_ruled(token, &link, true, &mut resumed);
+                self.deliver_ruled_link(token, &link, true, &mut resumed);
                 None
             }
             ReceivedMessage::Recall { owner, number, hash } => {
@@ -481,7 +481,7 @@ impl Work {
 
     /// Delivers an answer from another core, the store or Redis to the connection or task that waits for it. Returns
     /// the code if this core should keep a copy of the link.
-    pub(super) fn take_answer(
+    pub(super) fn deliver_answer(
         &mut self,
         token: u64,
         found: &BorrowedLookup<'_>,
@@ -498,7 +498,7 @@ impl Work {
     }
 
     /// Delivers a link with redirect rules to the connection or task that waits for it.
-    fn take_ruled(&mut self, token: u64, link: &Arc<Link>, may_look_up: bool, resumed: &mut Vec<u32>) {
+    fn deliver_ruled_link(&mut self, token: u64, link: &Arc<Link>, may_look_up: bool, resumed: &mut Vec<u32>) {
         if is_of_task(token) {
             return self.redirects.answer_task_by_rules(token, link);
         }
@@ -519,7 +519,7 @@ impl Work {
                 None
             }
             LateOutcome::Answered(kept) => {
-                Self::touch(dirty, conn);
+                Self::mark_dirty(dirty, conn);
                 if conn.state.is_live() {
                     resumed.push(conn.tag.slot);
                 }
@@ -529,12 +529,12 @@ impl Work {
     }
 
     /// Delivers the result of a look-up in the store or in Redis to the connection or task that waits for it.
-    pub(super) fn take_look_up(&mut self, code: &Code, token: u64, found: &Lookup<Arc<Link>>, is_allowance: bool) {
+    pub(super) fn deliver_look_up(&mut self, code: &Code, token: u64, found: &Lookup<Arc<Link>>, is_allowance: bool) {
         if let Lookup::Live(link) = found
             && link.has_rules()
         {
             let mut resumed = std::mem::take(&mut self.notified);
-            self.take_ruled(token, link, !is_allowance, &mut resumed);
+            self.deliver_ruled_link(token, link, !is_allowance, &mut resumed);
             resumed.drain(..).for_each(|slot| self.proceed(slot));
             self.notified = resumed;
             return;
@@ -542,12 +542,13 @@ impl Work {
         // A client that has left, or got its answer (timeout), must not use up a visit.
         let conn = self.conns.get(token as u32);
         let Some(since) = self.redirects.waits_since(token, conn.as_deref()) else { return };
-        let Poll::Ready(found) = self.redirects.looked_up((code, token, since), found, is_allowance, &self.now) else {
+        let look_up = (code, token, since);
+        let Poll::Ready(found) = self.redirects.continue_from_storage(look_up, found, is_allowance, &self.now) else {
             return;
         };
         let redirects = self.stats.redirects.get();
         let mut resumed = std::mem::take(&mut self.notified);
-        self.take_answer(token, &found, false, &mut resumed);
+        self.deliver_answer(token, &found, false, &mut resumed);
         if !is_allowance {
             // Adds nothing if the client has left.
             self.stats.fetched.add(self.stats.redirects.get() - redirects);

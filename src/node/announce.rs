@@ -1,5 +1,5 @@
-//! Messages about the start and the stop of a node: the line with its listeners for the parent process, and the page with
-//! what to do first for a person at a terminal.
+//! Messages about the start and the stop of a node. The parent process gets a line with the listeners. A person at a
+//! terminal gets a page with the first steps.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -170,7 +170,8 @@ fn start_purges(
         (Some(view), Some(sharing), Some((erasing, _))) => {
             let (node, sharing) = (sharing.node, sharing.redis);
             let sites = fleet::purge_sites(settings)?;
-            Some(PurgeFleet { node, sharing, erasing, view, sites })
+            let home = if settings.home.is_shared() { fleet::home_connections(settings)? } else { None };
+            Some(PurgeFleet { node, sharing, erasing, home, view, sites })
         }
         _ => None,
     };

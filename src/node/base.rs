@@ -17,6 +17,7 @@ use crate::bridge::fleet_view::FleetView;
 use crate::bridge::geo::GeoSlot;
 use crate::pages::Pages;
 use crate::services::first_start;
+use crate::services::loader::LoadPace;
 use crate::services::maintenance::index_builder;
 use crate::services::search::Catalog;
 use crate::services::threads::priority;
@@ -35,6 +36,8 @@ pub(super) struct Base {
     /// Counters of each core, the admin listener's last.
     pub(super) core_stats: Arc<[Arc<CoreStats>]>,
     pub(super) mailboxes: Mailboxes,
+    /// The speed at which this start loads the links.
+    pub(super) load_pace: LoadPace,
     /// The locations of addresses, once they are read.
     pub(super) geo: GeoSlot,
     /// The knowledge about the fleet, which is empty on a single node.
@@ -52,7 +55,7 @@ impl Base {
 ///
 /// # Errors
 /// If the store, an address or a file that the settings name cannot be used.
-pub(super) fn open(settings: &Settings) -> Result<(Base, CoreEnds), Exit> {
+pub(super) fn open(settings: &Settings, load_pace: LoadPace) -> Result<(Base, CoreEnds), Exit> {
     let cores = core_count(settings);
     priority::set_core_cpus(&settings.cores.cpus);
     let pages = Arc::new(brand::pages(settings)?);
@@ -90,6 +93,7 @@ pub(super) fn open(settings: &Settings) -> Result<(Base, CoreEnds), Exit> {
         stats,
         core_stats,
         mailboxes,
+        load_pace,
         geo: GeoSlot::default(),
         fleet_view: Arc::new(fleet_view),
     };

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use carom_shards::{Code, CodeHasher, CoreCount, CoreId};
 
 use super::listeners::Bound;
-use super::signals::{Event, forward_events};
+use super::signals::{ProcessEvent, forward_events};
 use super::supervisor::thread_exit;
 use crate::api::{self, Site};
 use crate::bridge::handle::{FreshCodes, NodeContext, Recorders};
@@ -34,7 +34,7 @@ pub(super) struct CorePlan<'a> {
     pub(super) admin_limits: ConnectionLimits,
     pub(super) identity: Option<TlsIdentity>,
     pub(super) settings: &'a Settings,
-    pub(super) events: Sender<Event>,
+    pub(super) events: Sender<ProcessEvent>,
     pub(super) context: NodeContext,
     pub(super) site: Arc<Site>,
     pub(super) hasher: CodeHasher,
@@ -55,7 +55,7 @@ impl CorePlan<'_> {
         CoreEnds { bound, bells, mail }: CoreEnds,
         sources: Vec<CodeSource>,
         bypass: Vec<BypassParts>,
-    ) -> Result<Vec<core::executor::Running>, Exit> {
+    ) -> Result<Vec<core::executor::CoreHandle>, Exit> {
         let mut unstarted = UnstartedCores::new(self.cores, self.hasher);
         let listeners = bound.public.into_iter().chain([bound.admin]);
         let codes = sources.into_iter().map(Some).chain([None]);

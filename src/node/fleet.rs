@@ -17,7 +17,7 @@ use crate::bridge::{JobQueues, LookupQueue, WriterQueue};
 use crate::services::allowances::SharedVisits;
 use crate::services::ids::FleetSource;
 use crate::services::joins::server::{self, SnapshotTerms};
-use crate::services::purges::PurgeSites;
+use crate::services::purges::{HomeConnections, PurgeSites};
 use crate::services::replication::counter::FleetCounter;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::boot_id;
@@ -35,6 +35,7 @@ use carom_model::replication::members::Lease;
 use carom_model::replication::outbox::Delivery;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{KeySource, RedisUrl, Settings, SiteSettings, is_name};
+use carom_store::lock::lock_file_id;
 
 /// Name of the file in a data directory that keeps the name of the node.
 const NAME_FILE: &str = "node.id";
@@ -153,6 +154,16 @@ pub(super) fn purge_sites(settings: &Settings) -> Result<Option<PurgeSites>, Exi
     Ok(Some(PurgeSites { name, other_name: other, own, other: other_redis }))
 }
 
+/// Returns the connections with which purges reach a shared home of links; `None` without Redis.
+///
+/// # Errors
+/// If the certificates cannot be used.
+pub(super) fn home_connections(settings: &Settings) -> Result<Option<HomeConnections>, Exit> {
+    let (erasing, selecting) = (redis(settings)?, redis(settings)?);
+    let both = erasing.zip(selecting);
+    Ok(both.map(|((erasing, _), (selecting, _))| HomeConnections { erasing, selecting }))
+}
+
 /// The handles of a node that is in a fleet.
 pub(super) struct FleetHandles {
     pub(super) fleet: Option<FleetThreads>,
@@ -181,7 +192,7 @@ pub(super) fn join(
     deliveries: Receiver<Delivery>,
 ) -> Result<FleetHandles, Exit> {
     let Some(redis) = redis_settings(settings) else {
-        if base.links.is_of_fleet().map_err(|error| store_exit(&error))? {
+        if base.links.has_joined_fleet().map_err(|error| store_exit(&error))? {
             let what = "this data directory belongs to a node of a fleet, but redis is not set";
             let remedy = "set --redis, CAROM_REDIS or redis; without it, the node could issue codes of other nodes";
             return Err(Exit::new(Reason::Usage, what).with_remedy(remedy));
@@ -201,8 +212,8 @@ pub(super) fn join(
         Exit::new(Reason::ThreadEnded, format!("the fleet threads could not be started: {what}"))
     };
     let reclaim_after = settings.fleet.reclaim_after;
-    let heard = base.links.heard(&boot_id()).map_err(|error| store_exit(&error))?;
-    let lease = Lease::resume(heard, since_boot(), reclaim_after);
+    let last_contact = base.links.last_contact(&boot_id()).map_err(|error| store_exit(&error))?;
+    let lease = Lease::resume(last_contact, since_boot(), reclaim_after);
     let retention = Retention::new(settings.fleet.retention, &base.links).map_err(|error| store_exit(&error))?;
     base.stats.fleet.configured.store(true, Ordering::Release);
     let shared = FleetContext {
@@ -248,6 +259,7 @@ fn fleet_setup(settings: &Settings, base: &Base, redis: Arc<RedisSettings>) -> R
         redis,
         node: name(settings)?,
         admin_listen: settings.admin_listen,
+        lock_file: lock_file(&settings.data_dir),
         answer_time: settings.fleet.answer_time,
         look_up_time: settings.fleet.look_up_time,
         accept_without_redis: settings.fleet.accept_without_redis,
@@ -258,6 +270,13 @@ fn fleet_setup(settings: &Settings, base: &Base, redis: Arc<RedisSettings>) -> R
         fingerprint,
         site: site(settings),
     })
+}
+
+/// Names the lock file of a data directory, in this boot of the machine; `None` if the boot or the file is unknown.
+fn lock_file(data_dir: &Path) -> Option<String> {
+    let boot = Some(boot_id()).filter(|boot| !boot.is_empty())?;
+    let (device, inode) = lock_file_id(data_dir).ok()?;
+    Some(format!("{boot}/{device}/{inode}"))
 }
 
 /// Returns the home of the states of links, with what this node needs to answer for a shared one.

@@ -22,24 +22,24 @@ pub(super) struct Bound {
 /// # Errors
 /// If an address cannot be bound, or a socket was handed over that no setting names.
 pub(super) fn bind(settings: &Settings, cores: usize) -> Result<Bound, Exit> {
-    let mut handed = listen::handed_over().map_err(|error| {
+    let mut inherited = listen::inherited_sockets().map_err(|error| {
         Exit::new(Reason::Address, format!("a socket from the service manager cannot be used: {error}"))
     })?;
     let mut listening = Vec::new();
     let mut public: Vec<Vec<Listener>> = (0..cores).map(|_| Vec::new()).collect();
     let ports = settings.proxied.iter().zip(&settings.tls.secure);
     for (&address, (&proxied, &secure)) in settings.listen.iter().zip(ports) {
-        let (address, sockets, is_handed) = bind_one(&mut handed, address, cores)?;
+        let (address, sockets, is_inherited) = bind_one(&mut inherited, address, cores)?;
         listening.push(address);
         let layers = Layers { proxied, tls: secure };
         for (number, socket) in sockets.into_iter().enumerate() {
-            public[number % cores].push(Listener { socket, layers, is_handed });
+            public[number % cores].push(Listener { socket, layers, is_inherited });
         }
     }
-    let (admin_address, sockets, is_handed) = bind_one(&mut handed, settings.admin_listen, 1)?;
-    let of_admin = |socket| Listener { socket, layers: Layers::default(), is_handed };
+    let (admin_address, sockets, is_inherited) = bind_one(&mut inherited, settings.admin_listen, 1)?;
+    let of_admin = |socket| Listener { socket, layers: Layers::default(), is_inherited };
     let admin = sockets.into_iter().map(of_admin).collect();
-    if let Some((address, _)) = handed.first() {
+    if let Some((address, _)) = inherited.first() {
         let what = format!("the service manager passed a socket for {address}, which is not in listen or admin_listen");
         let remedy = "use the same address in the settings and in `ListenStream=` of the socket unit";
         return Err(Exit::new(Reason::Address, what).with_remedy(remedy));
@@ -49,12 +49,12 @@ pub(super) fn bind(settings: &Settings, cores: usize) -> Result<Bound, Exit> {
 
 /// Returns the sockets of an address, and true if they were handed over.
 fn bind_one(
-    handed: &mut Vec<(SocketAddr, Socket)>,
+    inherited: &mut Vec<(SocketAddr, Socket)>,
     address: SocketAddr,
     count: usize,
 ) -> Result<(SocketAddr, Vec<Socket>, bool), Exit> {
     let refused = |error: std::io::Error| Exit::new(Reason::Address, format!("cannot listen on {address}: {error}"));
-    let sockets = listen::take_handed(handed, address, count).map_err(refused)?;
+    let sockets = listen::take_inherited(inherited, address, count).map_err(refused)?;
     if !sockets.is_empty() {
         return Ok((address, sockets, true));
     }

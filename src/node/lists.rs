@@ -1,4 +1,4 @@
-//! Starts the host-list threads of a node, from its settings.
+//! Starts the host-list threads of a node, from its settings and the saved rules.
 
 use std::sync::Arc;
 
@@ -7,24 +7,26 @@ use super::supervisor::thread_exit;
 use crate::bridge::Mailboxes;
 use crate::services::host_lists::source::{HostListSource, SourceName};
 use crate::services::host_lists::{self, HostList, HostListSetup, ListKind};
+use carom_model::destination::hosts::HostPattern;
 use carom_settings::exit::Exit;
 use carom_settings::{HostListSettings, ListSource, Settings};
 use carom_telemetry::stats::NodeStats;
 
-/// Starts the thread that keeps a host list.
+/// Starts the thread that keeps a host list. `hosts` are those of the settings, or saved ones in their place.
 ///
 /// # Errors
 /// If its source cannot be used, or the operating system cannot start a thread.
 pub(super) fn start(
     kind: ListKind,
     settings: &Settings,
-    list: &HostListSettings,
+    hosts: Vec<HostPattern>,
     mailboxes: &Mailboxes,
     stats: &Arc<NodeStats>,
 ) -> Result<HostList, Exit> {
+    let list = if kind == ListKind::Allow { &settings.allow } else { &settings.block };
     let setup = HostListSetup {
         kind,
-        hosts: list.hosts.clone(),
+        hosts,
         source: list.source.as_ref().map(|source| open(kind, settings, list, source)).transpose()?,
         data_dir: settings.data_dir.clone(),
         mailboxes: mailboxes.clone(),

@@ -49,8 +49,8 @@ pub(super) fn load(settings: &Settings, base: &Base) -> Result<AfterLoad, Exit> 
         let origin = code_filter::load(&node).map_err(|error| store_exit(&error))?;
         return Ok(hot(origin));
     }
-    let report =
-        loader::load(links, mailboxes, *hasher, cores, stats, &data_dir).map_err(|error| store_exit(&error))?;
+    let report = loader::load(links, mailboxes, *hasher, cores, stats, (&data_dir, base.load_pace))
+        .map_err(|error| store_exit(&error))?;
     if report.records > 0 {
         let (links, seconds) = (report.records, report.time.as_secs_f64());
         match report.replayed {

@@ -21,7 +21,7 @@ pub enum Hangup {
 
 /// An event for the thread that started the node.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum ProcessEvent {
     /// A stop signal, with its name.
     Stop(&'static str),
     /// Files that were read at the start may have changed.
@@ -34,15 +34,15 @@ pub(super) enum Event {
 #[derive(Debug)]
 pub struct SignalInbox {
     /// The end for the cores.
-    pub(super) events: Sender<Event>,
+    pub(super) events: Sender<ProcessEvent>,
     /// The end for the node.
-    pub(super) inbox: Receiver<Event>,
+    pub(super) inbox: Receiver<ProcessEvent>,
 }
 
 /// The end of the inbox of a node for signals that another part of the process receives.
 #[derive(Debug)]
 pub struct SignalSender {
-    events: Sender<Event>,
+    events: Sender<ProcessEvent>,
     hangup: Hangup,
 }
 
@@ -50,8 +50,8 @@ impl SignalSender {
     /// Passes a signal to the node. Returns false if the node has ended.
     pub fn send(&self, signal: ProcessSignal) -> bool {
         let event = match (signal, self.hangup) {
-            (ProcessSignal::HangUp, Hangup::Reload) => Event::Reload,
-            (signal, _) => Event::Stop(signal.name()),
+            (ProcessSignal::HangUp, Hangup::Reload) => ProcessEvent::Reload,
+            (signal, _) => ProcessEvent::Stop(signal.name()),
         };
         self.events.send(event).is_ok()
     }
@@ -63,21 +63,21 @@ impl SignalInbox {
     /// # Errors
     /// [`carom_settings::exit::Reason::ThreadEnded`] if the kernel refuses the handlers or their thread.
     pub fn open(hangup: Hangup) -> Result<SignalInbox, Exit> {
-        let (sender, inbox) = SignalInbox::fed(hangup);
+        let (sender, inbox) = SignalInbox::channel(hangup);
         signals::watch(&ProcessSignal::ENDING, move |signal| sender.send(signal))
             .map_err(|error| thread_exit("signals", &error))?;
         Ok(inbox)
     }
 
     /// Returns an inbox for a process that receives signals itself, and passes them on.
-    pub fn fed(hangup: Hangup) -> (SignalSender, SignalInbox) {
+    pub fn channel(hangup: Hangup) -> (SignalSender, SignalInbox) {
         let (events, inbox) = channel();
         (SignalSender { events: events.clone(), hangup }, SignalInbox { events, inbox })
     }
 }
 
 /// Returns the next event, or `None` at `until`.
-pub(super) fn next_event(inbox: &Receiver<Event>, until: Option<Instant>) -> Option<Event> {
+pub(super) fn next_event(inbox: &Receiver<ProcessEvent>, until: Option<Instant>) -> Option<ProcessEvent> {
     const HELD: &str = "cores and signals hold the sending end";
     match until {
         None => Some(inbox.recv().expect(HELD)),
@@ -90,10 +90,11 @@ pub(super) fn next_event(inbox: &Receiver<Event>, until: Option<Instant>) -> Opt
 }
 
 /// Starts a thread that forwards the events of the cores to `events`.
-pub(super) fn forward_events(events: Sender<Event>) -> Result<Sender<CoreEvent>, Exit> {
+pub(super) fn forward_events(events: Sender<ProcessEvent>) -> Result<Sender<CoreEvent>, Exit> {
     let (sender, receiver) = channel();
-    let forward =
-        move || receiver.into_iter().map(Event::Core).try_for_each(|event| events.send(event)).unwrap_or_default();
+    let forward = move || {
+        receiver.into_iter().map(ProcessEvent::Core).try_for_each(|event| events.send(event)).unwrap_or_default();
+    };
     threads::start(Priority::Urgent, "core-events", forward)
         .map_err(|error| thread_exit("the events of cores", &error))?;
     Ok(sender)

@@ -89,7 +89,7 @@ pub(super) fn start(
         deliveries: settings.fleet.redis.is_some().then_some(deliver),
         home: base.home(),
         allowances: allowances.clone(),
-        ended: counted.ended,
+        ended: counted.ended.clone(),
         expiry,
         #[cfg(feature = "faults")]
         faults: crate::services::faults::Faults::from_env(),
@@ -112,14 +112,13 @@ pub(super) fn start(
     .map_err(|error| thread_exit("the threads for lists", &error))?;
     supervisor.register_threads(StopPhase::Queues, "query workers", threads);
     lists.visits = start_visit_log(settings, base, visit_log, supervisor)?;
-    let (purges, orders) = sync_channel(PURGE_QUEUE_LEN);
+    let (queue, orders) = sync_channel(PURGE_QUEUE_LEN);
     let (jobs, threads) =
-        workers::start(mailboxes, purges.clone()).map_err(|error| thread_exit("the worker threads", &error))?;
+        workers::start(mailboxes, queue.clone()).map_err(|error| thread_exit("the worker threads", &error))?;
     supervisor.register_threads(StopPhase::Queues, "workers", threads);
-    let channels = StoreChannels {
-        removals,
-        purges: PurgeSources { orders, queue: purges, visits: visits.clone(), visit_log: lists.visits.clone() },
-    };
+    let (visit_log, ended) = (lists.visits.clone(), counted.ended);
+    let purges = PurgeSources { orders, queue, visits: visits.clone(), visit_log, ended };
+    let channels = StoreChannels { removals, purges };
     Ok(StoreServices { writer, visits, allowances, reader, page_reader, lists, jobs, channels, deliveries })
 }
 

@@ -94,7 +94,7 @@ impl fmt::Debug for Supervisor {
     }
 }
 
-/// The reason to exit when the operating system refuses a thread or what it needs.
+/// Returns the reason to exit when the operating system refuses a thread or its resources. `what` begins the message.
 pub(super) fn thread_exit(what: &str, error: &io::Error) -> Exit {
     Exit::new(Reason::ThreadEnded, format!("{what} could not be started: {error}"))
 }

@@ -1,10 +1,11 @@
-//! Starts the services that supply the cores: fresh codes, links that are not in memory, host lists and API keys.
+//! Starts the services that supply the cores: fresh codes, links that are not in memory, destination rules and API keys.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use carom_model::access::registry::Registry;
 use carom_model::domains::Domains;
+use carom_settings::check::RulesInForce;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Residency, Settings};
 use carom_shards::{CodeSpace, GeneratedCode};
@@ -15,10 +16,11 @@ use super::base::Base;
 use super::cores::CoreEnds;
 use super::supervisor::{StopPhase, Supervisor, thread_exit};
 use super::{fleet, lists};
-use crate::bridge::{AppsQueue, DomainRedirectsQueue, LookupQueue};
+use crate::bridge::{AppsQueue, DestinationRulesQueue, DomainRedirectsQueue, LookupQueue};
 use crate::services::api_keys::{self, AppsSetup};
+use crate::services::destination_rules::{self, DestinationRulesSetup};
 use crate::services::domain_redirects::{self, DomainRedirectsSetup};
-use crate::services::host_lists::ListKind;
+use crate::services::host_lists::{ListKind, StaticHosts};
 use crate::services::ids::{self, CodeSource, FleetSource, ReplenisherSetup};
 use crate::services::readers::link_fetchers::{self, FetcherSetup};
 use crate::startup::data_dir::{self, store_exit};
@@ -88,16 +90,37 @@ pub(super) fn start_replenisher(
     Ok((sources, segments))
 }
 
-/// Starts the threads that keep the allow list and the block list.
+/// Starts the threads that keep the allow list and the block list, and the one that keeps the saved rules. Returns the queue
+/// to that one.
 ///
 /// # Errors
-/// If a source cannot be used, or the operating system refuses a thread.
-pub(super) fn start_host_lists(settings: &Settings, base: &Base, supervisor: &mut Supervisor) -> Result<(), Exit> {
-    let allow = lists::start(ListKind::Allow, settings, &settings.allow, &base.mailboxes, &base.stats)?;
+/// If a source, the saved rules in the data directory or the certificates of Redis cannot be used, or the operating system
+/// refuses a thread.
+pub(super) fn start_destination_rules(
+    settings: &Settings,
+    base: &Base,
+    supervisor: &mut Supervisor,
+) -> Result<DestinationRulesQueue, Exit> {
+    let saved = data_dir::saved_rules(&settings.data_dir)?;
+    let of_settings = RulesInForce::of(settings).rules.hosts();
+    let hosts = saved.or_settings(&of_settings).clone();
+    let allow = lists::start(ListKind::Allow, settings, hosts.allow, &base.mailboxes, &base.stats)?;
+    let block = lists::start(ListKind::Block, settings, hosts.block, &base.mailboxes, &base.stats)?;
+    let static_hosts = StaticHosts::of(&allow, &block);
     supervisor.register(StopPhase::Upkeep, "allow list", move || allow.stop());
-    let block = lists::start(ListKind::Block, settings, &settings.block, &base.mailboxes, &base.stats)?;
     supervisor.register(StopPhase::Upkeep, "block list", move || block.stop());
-    Ok(())
+    let (queue, thread) = destination_rules::start(DestinationRulesSetup {
+        data_dir: settings.data_dir.clone(),
+        settings: of_settings,
+        saved,
+        lists: static_hosts,
+        redis: fleet::redis(settings)?.map(|(redis, _)| redis),
+        mailboxes: base.mailboxes.clone(),
+        stats: Arc::clone(&base.stats),
+    })
+    .map_err(|error| thread_exit("the thread of destination rules", &error))?;
+    supervisor.register_threads(StopPhase::Queues, "destination rules", vec![thread]);
+    Ok(queue)
 }
 
 /// Starts the thread that keeps the redirects of domains. Returns the domains, true if others than the default one may have

@@ -3,17 +3,22 @@
 use std::path::Path;
 
 use carom_model::access::registry::Registry;
+use carom_model::destination::rules::SavedRules;
 use carom_model::domains::redirects::RedirectChanges;
+use carom_model::formats::dates;
 use carom_settings::Settings;
 use carom_settings::exit::{Exit, Reason};
 use carom_shards::{Code, CodeSecret};
 use carom_store::links::{Links, StoreError};
 use carom_store::lock::{DataLock, LockError};
+use carom_telemetry::readable;
 
 use super::{code_secret, logging};
 use crate::services::api_keys::file::{self, FILE_NAME, FileError};
-use crate::services::domain_redirects::file::{self as domains_file, DomainsFileError};
+use crate::services::destination_rules::file as rules_file;
+use crate::services::domain_redirects::file as domains_file;
 use crate::services::maintenance::index_builder;
+use crate::services::whole_file::WholeFileError;
 
 /// Reads all API keys of a data directory.
 ///
@@ -39,15 +44,52 @@ pub fn keys_exit(data_dir: &Path, error: &FileError) -> Exit {
 /// If the file cannot be read or is malformed.
 pub fn domain_redirects(data_dir: &Path) -> Result<RedirectChanges, Exit> {
     domains_file::read(data_dir).map_err(|error| {
-        let name = domains_file::FILE_NAME;
-        let what = format!("the redirects in {} cannot be used: {error}", data_dir.join(name).display());
-        match error {
-            DomainsFileError::Io(_) => Exit::new(Reason::DataNotWritable, what),
-            DomainsFileError::Malformed(_) => Exit::new(Reason::StoreDamaged, what).with_remedy(format!(
-                "restore {name} from a backup, or delete it: domains then have the redirects of domains.serve"
-            )),
-        }
+        let without = "domains then have the redirects of domains.serve";
+        whole_file_exit(("redirects", without), &data_dir.join(domains_file::FILE_NAME), &error)
     })
+}
+
+/// Reads the destination rules that were saved at run time.
+///
+/// # Errors
+/// If the file cannot be read or is malformed.
+pub fn saved_rules(data_dir: &Path) -> Result<SavedRules, Exit> {
+    rules_file::read(data_dir).map_err(|error| {
+        let without = "the hosts of allow.hosts and block.hosts then apply";
+        whole_file_exit(("destination rules", without), &data_dir.join(rules_file::FILE_NAME), &error)
+    })
+}
+
+/// Describes which destination rules apply, for commands that show settings; `None` if those of the settings do.
+///
+/// # Errors
+/// If the file cannot be read or is malformed.
+pub fn saved_rules_note(data_dir: &Path) -> Result<Option<String>, Exit> {
+    let saved = saved_rules(data_dir)?;
+    let at = saved.saved_ms().map(dates::format).unwrap_or_default();
+    let path = data_dir.join(rules_file::FILE_NAME);
+    Ok(saved.hosts().map(|hosts| {
+        format!(
+            "the destination rules saved in the console at {at} apply instead of allow.hosts and block.hosts: {} and {} ({})",
+            readable::count(hosts.allow.len() as u64, "allowed host"),
+            readable::count(hosts.block.len() as u64, "blocked host"),
+            path.display()
+        )
+    }))
+}
+
+/// Turns an error of a file into the reason why the process ends. `what` is in the file; `without` says what applies if the
+/// file is deleted.
+fn whole_file_exit((what, without): (&str, &str), path: &Path, error: &WholeFileError) -> Exit {
+    let said = format!("the {what} in {} cannot be used: {error}", path.display());
+    match error {
+        WholeFileError::Io(_) => Exit::new(Reason::DataNotWritable, said),
+        WholeFileError::Malformed(_) => {
+            let name = path.file_name().unwrap_or_default().display();
+            Exit::new(Reason::StoreDamaged, said)
+                .with_remedy(format!("restore {name} from a backup, or delete it: {without}"))
+        }
+    }
 }
 
 /// Locks the data directory for this process.

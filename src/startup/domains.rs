@@ -43,7 +43,7 @@ pub fn own_authorities(domains: &Domains, listening: &[SocketAddr]) -> Vec<Autho
 pub(crate) fn warn_of_hidden_links(domains: &Domains, links: &Links, stats: &NodeStats) -> Result<(), StoreError> {
     let name = &domains.all()[0].name;
     let prefix = tag_key(&domain_index_key(name.id()), &[]);
-    if let Some(found) = links.view().keys_behind(IndexKind::Tags, &prefix).next() {
+    if let Some(found) = links.view().keys_with_prefix(IndexKind::Tags, &prefix).next() {
         found?;
         let text = format!(
             "links created while {name} was in domains.serve are unreachable, because it is now the host of base_url; restore the former base_url and list {name} in domains.serve"

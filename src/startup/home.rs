@@ -1,4 +1,5 @@
-//! The mark of a data directory whose links have a shared home: it has only changes that Redis may not have.
+//! The mark of a data directory whose links have a shared home. Of links, the directory has only changes that Redis may
+//! lack.
 //!
 //! Without the mark, a node with another `links.home` would take the directory for a whole copy of the links, and answer
 //! 404 for links that exist.

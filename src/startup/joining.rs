@@ -23,21 +23,32 @@ const SNAPSHOTS_TRIED_MAX: u32 = 3;
 /// Interval between two lines of the log about the progress.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
+/// The part of a start before the store is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JoinAtStart {
+    /// The node has links, or no peer to copy them from.
+    Unneeded,
+    /// The node has copied the links of a peer.
+    Done,
+    /// The process is to end before it has all of them.
+    Stopped,
+}
+
 /// Fills the data directory of a node that has no links and the setting `fleet.join_from`. The caller holds the lock of
-/// the directory. Returns false if `should_stop` became true; [`transfer::join`] says when it is asked.
+/// the directory. [`transfer::join`] says when it calls `should_stop`.
 ///
 /// # Errors
 /// The reason why the join failed, or a join by a command that is unfinished.
-pub fn at_start(settings: &Settings, should_stop: &dyn Fn() -> bool) -> Result<bool, Exit> {
+pub fn at_start(settings: &Settings, should_stop: &dyn Fn() -> bool) -> Result<JoinAtStart, Exit> {
     let unfinished = settings.data_dir.join(JOIN_FOLDER);
     if settings.data_dir.join("links").exists() {
         // A kill between the last steps of a join leaves the folder.
         remove_leftover(&unfinished);
-        return Ok(true);
+        return Ok(JoinAtStart::Unneeded);
     }
     let peer = settings.fleet.join_from.as_deref().filter(|_| settings.fleet.redis.is_some());
     let Some(peer) = peer else {
-        return if unfinished.exists() { Err(unfinished_exit(&unfinished)) } else { Ok(true) };
+        return if unfinished.exists() { Err(unfinished_exit(&unfinished)) } else { Ok(JoinAtStart::Unneeded) };
     };
     let fingerprint = prepare(settings)?;
     let key = settings.fleet.join_key_file.as_deref().map(read_key).transpose()?;
@@ -54,9 +65,9 @@ pub fn at_start(settings: &Settings, should_stop: &dyn Fn() -> bool) -> Result<b
         Ok(summary) => {
             let links = summary.counts.of(Section::Links);
             tracing::info!(links, bytes = summary.bytes, "the node has all links of the peer {}", summary.node);
-            Ok(true)
+            Ok(JoinAtStart::Done)
         }
-        Err(JoinError::Stopped) => Ok(false),
+        Err(JoinError::Stopped) => Ok(JoinAtStart::Stopped),
         Err(error) => Err(exit_of(&error, settings, peer)),
     }
 }
@@ -227,7 +238,8 @@ mod tests {
         for name in OF_OTHER_NODE {
             fs::create_dir(dir.path().join(name)).unwrap();
             let exit = prepare(&settings).unwrap_err();
-            assert!(exit.reason == Reason::Usage && exit.what.contains(name), "{exit}");
+            assert!(exit.reason == Reason::Usage, "{exit}");
+            assert!(exit.what.contains(name), "{exit}");
             fs::remove_dir(dir.path().join(name)).unwrap();
         }
     }
@@ -236,14 +248,14 @@ mod tests {
     fn unfinished_join_is_no_start() {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(dir.path());
-        assert!(at_start(&settings, &|| false).unwrap());
+        assert_eq!(at_start(&settings, &|| false).unwrap(), JoinAtStart::Unneeded);
         let folder = dir.path().join(JOIN_FOLDER);
         fs::create_dir(&folder).unwrap();
         let exit = at_start(&settings, &|| false).unwrap_err();
         assert!(exit.what.contains("unfinished join"), "{exit}");
         // Complete but for the last step.
         fs::create_dir(dir.path().join("links")).unwrap();
-        assert!(at_start(&settings, &|| false).unwrap());
+        assert_eq!(at_start(&settings, &|| false).unwrap(), JoinAtStart::Unneeded);
         assert!(!folder.exists());
     }
 }

@@ -117,9 +117,11 @@ mod tests {
     #[test]
     fn colours_follow_the_choice() {
         set_colours(Some(true));
-        assert!(has_colours(&io::stdout()) && has_colours(&io::stderr()));
+        assert!(has_colours(&io::stdout()));
+        assert!(has_colours(&io::stderr()));
         set_colours(Some(false));
-        assert!(!has_colours(&io::stdout()) && !has_colours(&io::stderr()));
+        assert!(!has_colours(&io::stdout()));
+        assert!(!has_colours(&io::stderr()));
         set_colours(None);
         let file = tempfile::tempfile().unwrap();
         assert!(!has_colours(&file));

@@ -109,9 +109,9 @@ impl<A> Default for Batches<A> {
 /// A batch of requests, some of which may have no answer yet.
 #[derive(Debug)]
 pub(super) struct OpenBatch<A> {
-    pub(super) places: Vec<AnswerSlot<A>>,
+    pub(super) slots: Vec<AnswerSlot<A>>,
     /// Requests without an answer.
-    pub(super) left: usize,
+    pub(super) unanswered: usize,
     pub(super) waker: Option<Waker>,
     pub(super) deadline: Instant,
     /// True if the task has stopped waiting.
@@ -140,12 +140,12 @@ impl<A: BatchAnswer> Batches<A> {
     pub(super) fn deliver(&mut self, token: u64, answer: A) -> Option<Code> {
         let number = (token & !BATCH_TOKEN) >> PLACE_BITS;
         let batch = self.by_number.get_mut(&number)?;
-        let place = batch.places.get_mut((token & ((1 << PLACE_BITS) - 1)) as usize)?;
+        let place = batch.slots.get_mut((token & ((1 << PLACE_BITS) - 1)) as usize)?;
         if place.answer.replace(answer).is_none() {
-            batch.left -= 1;
+            batch.unanswered -= 1;
         }
         let spare = if batch.abandoned { place.take_spare() } else { None };
-        if batch.left == 0 {
+        if batch.unanswered == 0 {
             if let Some(waker) = batch.waker.take() {
                 waker.wake();
             }

@@ -67,13 +67,13 @@ impl<A: Batched> Future for AwaitedBatch<A> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Vec<A>> {
         let mut batches = A::batches(&self.services).borrow_mut();
         let batch = batches.by_number.get_mut(&self.number).expect("a batch stays open while a task awaits it");
-        if batch.left > 0 && Instant::now() < batch.deadline {
+        if batch.unanswered > 0 && Instant::now() < batch.deadline {
             batch.waker = Some(context.waker().clone());
             return Poll::Pending;
         }
-        self.services.spare_codes.borrow_mut().extend(batch.places.iter_mut().filter_map(AnswerSlot::take_spare));
+        self.services.spare_codes.borrow_mut().extend(batch.slots.iter_mut().filter_map(AnswerSlot::take_spare));
         // Later answers still count, so their places stay.
-        Poll::Ready(batch.places.iter().map(|place| place.answer.clone().unwrap_or_else(A::late)).collect())
+        Poll::Ready(batch.slots.iter().map(|place| place.answer.clone().unwrap_or_else(A::late)).collect())
     }
 }
 
@@ -92,8 +92,8 @@ impl<A: Batched> Drop for AwaitedBatch<A> {
         let Some(batch) = batches.by_number.get_mut(&self.number) else { return };
         batch.abandoned = true;
         batch.waker = None;
-        self.services.spare_codes.borrow_mut().extend(batch.places.iter_mut().filter_map(AnswerSlot::take_spare));
-        if batch.left == 0 {
+        self.services.spare_codes.borrow_mut().extend(batch.slots.iter_mut().filter_map(AnswerSlot::take_spare));
+        if batch.unanswered == 0 {
             batches.by_number.remove(&self.number);
         }
     }
@@ -130,15 +130,16 @@ impl ServiceHandle {
         batches.last += 1;
         let number = batches.last;
         let deadline = Instant::now() + ANSWER_TIME_MAX;
-        let places = Vec::with_capacity(count);
-        let mut batch = OpenBatch { places, left: 0, waker: None, deadline, abandoned: false, pending: Vec::new() };
+        let slots = Vec::with_capacity(count);
+        let mut batch =
+            OpenBatch { slots, unanswered: 0, waker: None, deadline, abandoned: false, pending: Vec::new() };
         for at in 0..count {
             let token = BATCH_TOKEN | number << PLACE_BITS | at as u64;
             let (sent, code) = send(at, Ticket::new(self.me, token));
-            batch.left += usize::from(sent.is_ok());
-            batch.places.push(AnswerSlot { answer: sent.err().map(A::refused), code });
+            batch.unanswered += usize::from(sent.is_ok());
+            batch.slots.push(AnswerSlot { answer: sent.err().map(A::refused), code });
         }
-        debug_assert!(batch.left <= batch.places.len(), "each request has one place");
+        debug_assert!(batch.unanswered <= batch.slots.len(), "each request has one place");
         batches.by_number.insert(number, batch);
         AwaitedBatch { services: Rc::clone(self), number, answers: PhantomData }
     }
@@ -174,7 +175,7 @@ pub(super) mod tests {
     use carom_model::access::idempotency::PendingCreates;
     use carom_model::domains::{Domains, UnknownHost};
     use carom_model::link::labels::LinkLabels;
-    use carom_model::link::{Link, Origin, Reuse, Version};
+    use carom_model::link::{Criteria, Link, Origin, Reuse, Version};
     use carom_shards::{CoreId, Policy};
     use carom_telemetry::clock::Clock;
     use std::sync::Arc;
@@ -229,6 +230,7 @@ pub(super) mod tests {
             store_look_ups: None,
             apps: sync_channel(1).0,
             domain_redirects: sync_channel(1).0,
+            destination_rules: sync_channel(1).0,
             miss_limiter: miss_limiter(0),
             mailboxes,
             clock: Clock::SYSTEM,
@@ -248,7 +250,8 @@ pub(super) mod tests {
 
     fn ask(services: &Rc<ServiceHandle>, count: usize) -> AwaitedBatch<CreateAnswer> {
         let origin = |at: usize| if at == 0 { Origin::Custom } else { Origin::Issued };
-        let make = |at, ticket| StoreRequest::Create { link: link(at, origin(at)), reuse: Reuse::Any, ticket };
+        let make =
+            |at, ticket| StoreRequest::Create { link: link(at, origin(at)), reuse: Reuse::Any(Criteria::NONE), ticket };
         services.store_all(count, make)
     }
 
@@ -338,8 +341,8 @@ pub(super) mod tests {
     fn a_refused_create_frees_its_code_and_an_unconfirmed_one_does_not() {
         for (answer, is_free) in [
             (CreateAnswer::Failed(WriteFailure::Refused("the disk is full")), true),
-            (CreateAnswer::Failed(WriteFailure::NeedsRedis { asked: false }), true),
-            (CreateAnswer::Failed(WriteFailure::NeedsRedis { asked: true }), false),
+            (CreateAnswer::Failed(WriteFailure::NeedsRedis { was_sent: false }), true),
+            (CreateAnswer::Failed(WriteFailure::NeedsRedis { was_sent: true }), false),
             (CreateAnswer::Failed(WriteFailure::Unconfirmed("the disk is slow")), false),
             (CreateAnswer::Created, false),
             (CreateAnswer::Taken, false),

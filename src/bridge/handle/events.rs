@@ -1,10 +1,8 @@
 //! Requests to the event log.
 
-use super::batch_state::LATE;
-use super::{ServiceHandle, refusal};
+use super::{LATE, ServiceHandle};
 use crate::bridge::Ticket;
 use crate::bridge::events::{EventAnswer, EventRequest, EventsFound};
-use carom_limits::ANSWER_TIME_MAX;
 
 impl ServiceHandle {
     /// Asks the event log; `None` if the node has none.
@@ -16,8 +14,7 @@ impl ServiceHandle {
         request: impl FnOnce(Ticket<EventAnswer>) -> EventRequest,
     ) -> Result<Option<EventsFound>, &'static str> {
         let Some(queue) = &self.context.lists.events else { return Ok(None) };
-        let waiter = self.add_waiter(ANSWER_TIME_MAX);
-        queue.try_send(request(waiter.ticket())).map_err(|error| refusal(&error))?;
-        waiter.answer().await.map_or(Err(LATE), |EventAnswer(answer)| answer.map(Some))
+        let EventAnswer(answer) = self.ask_thread(queue, request).await?.ok_or(LATE)?;
+        answer.map(Some)
     }
 }

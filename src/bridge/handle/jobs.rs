@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::{LATE, ServiceHandle, refusal};
 use crate::bridge::{
-    Job, JobDone, JobKind, JobQueues, PurgeAnswer, PurgeOrder, PurgeProgress, SnapshotProvider, SnapshotQueue, Ticket,
+    Job, JobDone, JobKind, JobQueues, PurgeAnswer, PurgeFailure, PurgeOrder, PurgeProgress, SnapshotProvider,
+    SnapshotQueue, Ticket,
 };
 use carom_limits::{ANSWER_TIME_MAX, COMPRESSION_TIME_MAX};
 
@@ -94,15 +95,16 @@ impl ServiceHandle {
     /// Sends a request to the thread that keeps purges, and waits for its answer.
     ///
     /// # Errors
-    /// The reason, in words for the client.
+    /// The reason why the order was not carried out, or not for certain.
     pub async fn purge(
         &self,
         order: impl FnOnce(Ticket<PurgeAnswer>) -> PurgeOrder,
-    ) -> Result<Option<PurgeProgress>, String> {
-        let waiter = self.add_waiter(ANSWER_TIME_MAX);
-        self.context.jobs.purges.try_send(order(waiter.ticket())).map_err(|error| refusal(&error).to_owned())?;
-        let answer: Option<PurgeAnswer> = waiter.answer().await;
-        answer.map_or_else(|| Err(LATE.to_owned()), |PurgeAnswer(result)| result)
+    ) -> Result<Option<PurgeProgress>, PurgeFailure> {
+        match self.ask_thread(&self.context.jobs.purges, order).await {
+            Ok(Some(PurgeAnswer(result))) => result.map_err(PurgeFailure::Refused),
+            Ok(None) => Err(PurgeFailure::Unconfirmed(LATE)),
+            Err(why) => Err(PurgeFailure::Refused(why.to_owned())),
+        }
     }
 }
 
@@ -116,6 +118,21 @@ mod tests {
     use super::*;
     use crate::bridge::Reply;
     use crate::bridge::handle::batches::tests::services;
+    use crate::bridge::handle::requests::tests::unanswered;
+    use carom_model::purge::PurgeId;
+
+    fn purged(queue_len: usize) -> Result<Option<PurgeProgress>, PurgeFailure> {
+        let (mut services, _) = services(1);
+        let (queue, _orders) = sync_channel(queue_len);
+        Rc::get_mut(&mut services).unwrap().context.jobs.purges = queue;
+        unanswered(&services, services.purge(|ticket| PurgeOrder::Run { id: PurgeId(1), ticket }))
+    }
+
+    #[test]
+    fn a_late_purge_cannot_be_confirmed_and_a_full_queue_refuses_it() {
+        assert_eq!(purged(1), Err(PurgeFailure::Unconfirmed(LATE)));
+        assert!(matches!(purged(0), Err(PurgeFailure::Refused(_))));
+    }
 
     #[test]
     fn a_thread_writes_documents_of_many_parts() {

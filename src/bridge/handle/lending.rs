@@ -1,4 +1,4 @@
-//! Codes for the admin listener, which has no queue of fresh codes: it borrows some from the cores at a time.
+//! Codes for the admin listener. It has no queue of fresh codes, and borrows a few at once from a core.
 
 use std::time::Instant;
 
@@ -6,10 +6,10 @@ use carom_shards::{Code, CoreId};
 
 use super::ServiceHandle;
 use crate::bridge::{LentCodes, ToCore};
-use carom_limits::{CODE_LOAN_REST, CODES_LENT};
+use carom_limits::{CODE_LOAN_PAUSE, CODES_LENT};
 
 impl ServiceHandle {
-    /// Asks a core for some of its codes. Rests if it has none to lend; then the next core is asked, or this one again.
+    /// Asks a core for some of its codes. Pauses if the core has none to lend; the next call asks the next core.
     pub(super) async fn borrow_codes(&self, deadline: Instant) {
         let cores = self.context.cores.len() - 1;
         let lender = self.next_lender.get() % cores;
@@ -18,7 +18,7 @@ impl ServiceHandle {
         self.context.mailboxes.to(CoreId(lender as u16)).post(ToCore::Lend(waiter.ticket()));
         let LentCodes(codes) = waiter.answer().await.unwrap_or_default();
         if codes.is_empty() {
-            self.sleep(CODE_LOAN_REST).await;
+            self.sleep(CODE_LOAN_PAUSE).await;
         }
         self.spare_codes.borrow_mut().extend(codes);
     }

@@ -42,7 +42,7 @@ impl ServiceHandle {
     /// [`TooMany`] if the app, or all apps together, have as many as the limit allows.
     pub fn begin_long(self: &Rc<ServiceHandle>, kind: LongKind, app: Option<&AppName>) -> Result<LongRequest, TooMany> {
         self.long_requests.borrow_mut().begin(kind, app)?;
-        let token = self.add_waiter::<Pause>(Duration::ZERO).keep();
+        let token = self.add_waiter::<Pause>(Duration::ZERO).into_token();
         Ok(LongRequest { services: Rc::clone(self), kind, app: app.cloned(), token })
     }
 }

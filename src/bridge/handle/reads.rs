@@ -11,8 +11,8 @@ use carom_limits::ANSWER_TIME_MAX;
 use carom_model::visits::tally::Subject;
 
 impl ServiceHandle {
-    /// Reads the record of a code, and its visit counts. In a fleet, a link that this node does not have is looked up
-    /// in Redis; its visits are not known here, unless Redis is the shared home of the links.
+    /// Reads the record of a code, and its visit counts. In a fleet, this node looks up in Redis a link that it does
+    /// not have. It knows no visits of such a link, unless Redis is the shared home of the links.
     pub async fn read_link(&self, code: Code) -> LinkAnswer {
         if let Some((queue, view)) = self.home() {
             if view.is_absent(&code, view.followed()) {

@@ -175,8 +175,8 @@ mod tests {
         assert_eq!(dropped(), (12_000 - whole, 0));
         // More than a ring holds.
         tell(40_000);
-        let heard = receiver.drain(|_| ()) as u64;
-        assert_eq!(dropped().1, 40_000 - heard);
-        assert!(heard < 40_000);
+        let received = receiver.drain(|_| ()) as u64;
+        assert_eq!(dropped().1, 40_000 - received);
+        assert!(received < 40_000);
     }
 }

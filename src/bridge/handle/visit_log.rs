@@ -1,12 +1,10 @@
 //! Queries of the visit log.
 
-use super::batch_state::LATE;
-use super::{ServiceHandle, refusal};
+use super::{LATE, ServiceHandle};
 use crate::bridge::visit_log::{
     VisitDeletion, VisitFilter, VisitLogAnswer, VisitLogRequest, VisitPage, VisitStatistics, VisitStatisticsAnswer,
 };
 use crate::bridge::{Ticket, WriteFailure};
-use carom_limits::ANSWER_TIME_MAX;
 
 impl ServiceHandle {
     /// Asks the visit log. Without such a log, the page is empty and incomplete.
@@ -18,9 +16,8 @@ impl ServiceHandle {
         request: impl FnOnce(Ticket<VisitLogAnswer>) -> VisitLogRequest,
     ) -> Result<VisitPage, &'static str> {
         let Some(queue) = &self.context.lists.visits else { return Ok(VisitPage::default()) };
-        let waiter = self.add_waiter(ANSWER_TIME_MAX);
-        queue.try_send(request(waiter.ticket())).map_err(|error| refusal(&error))?;
-        waiter.answer().await.map_or(Err(LATE), |VisitLogAnswer(answer)| answer)
+        let VisitLogAnswer(answer) = self.ask_thread(queue, request).await?.ok_or(LATE)?;
+        answer
     }
 
     /// Deletes visits from the log, and returns their number. Without such a log, there are none.
@@ -29,13 +26,8 @@ impl ServiceHandle {
     /// The reason why they were not deleted, or not for certain.
     pub async fn delete_logged_visits(&self, deletion: VisitDeletion) -> Result<u64, WriteFailure> {
         let Some(queue) = &self.context.lists.visits else { return Ok(0) };
-        let waiter = self.add_waiter(ANSWER_TIME_MAX);
-        let request = VisitLogRequest::Delete(deletion, waiter.ticket());
-        queue.try_send(request).map_err(|error| WriteFailure::Refused(refusal(&error)))?;
-        match waiter.answer().await {
-            Some(VisitLogAnswer(answer)) => answer.map(|page| page.total).map_err(WriteFailure::Refused),
-            None => Err(WriteFailure::Unconfirmed(LATE)),
-        }
+        let VisitLogAnswer(answer) = self.order(queue, |ticket| VisitLogRequest::Delete(deletion, ticket)).await?;
+        answer.map(|page| page.total).map_err(WriteFailure::Refused)
     }
 
     /// Counts the visits of the log. Without such a log, there are none.
@@ -44,10 +36,8 @@ impl ServiceHandle {
     /// The reason why they cannot be counted now, in words for the client.
     pub async fn count_logged_visits(&self, filter: VisitFilter) -> Result<Box<VisitStatistics>, &'static str> {
         let Some(queue) = &self.context.lists.visits else { return Ok(Box::default()) };
-        let waiter = self.add_waiter(ANSWER_TIME_MAX);
-        let request = VisitLogRequest::Count(filter, waiter.ticket());
-        queue.try_send(request).map_err(|error| refusal(&error))?;
-        waiter.answer().await.map_or(Err(LATE), |VisitStatisticsAnswer(statistics)| Ok(statistics))
+        let answer = self.ask_thread(queue, |ticket| VisitLogRequest::Count(filter, ticket)).await?;
+        answer.map(|VisitStatisticsAnswer(statistics)| statistics).ok_or(LATE)
     }
 }
 

@@ -93,7 +93,7 @@ impl StackTransport {
     }
 
     /// Gives up the send under way. The client has not received all of an answer, so the close is a reset.
-    pub(in crate::core) fn give_up(&mut self) {
+    pub(in crate::core) fn abort_send(&mut self) {
         if self.is_sending() {
             self.buffer = Vec::new();
             self.is_cut = true;

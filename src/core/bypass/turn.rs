@@ -7,10 +7,10 @@ use carom_net::{CloseReason, ConnectionId};
 use carom_ring::Tag;
 
 use super::transport::StackTransport;
-use super::{Bypass, FRAMES_PER_BATCH, Report};
+use super::{Bypass, FRAMES_PER_BATCH, StackReport};
 use crate::core::driver::Transport;
 use crate::core::run_loop::{Core, REQUESTS_PREFETCHED_MIN, prefetch};
-use crate::core::work::Work;
+use crate::core::work::CoreState;
 
 /// Frames of one turn. Answers to them go out together; then mail and other cores have their turn.
 const FRAMES_PER_TURN: u32 = 256;
@@ -65,7 +65,7 @@ impl Core {
         let worked = !continues.is_empty();
         for tag in continues.drain(..) {
             if let Some(conn) = self.work.conns.find(tag) {
-                Work::touch(&mut self.work.dirty, conn);
+                CoreState::mark_dirty(&mut self.work.dirty, conn);
                 self.work.proceed(tag.slot);
             }
         }
@@ -77,7 +77,7 @@ impl Core {
     fn deliver(&mut self, bypass: &mut Bypass) {
         let mut reports = std::mem::take(&mut bypass.inbox.reports);
         for (id, report) in reports.drain(..) {
-            if matches!(report, Report::Opened) {
+            if matches!(report, StackReport::Opened) {
                 self.accept(bypass, id);
                 continue;
             }
@@ -86,13 +86,15 @@ impl Core {
                 continue;
             }
             match report {
-                Report::Received { is_spilled, start, len } => {
+                StackReport::Received { is_spilled, start, len } => {
                     self.work.receive(tag.slot, bypass.inbox.bytes(is_spilled, start, len));
                 }
-                Report::Writable => self.send_rest(tag),
-                Report::PeerFinished | Report::Closed(CloseReason::Finished) => self.work.peer_ended(tag.slot),
-                Report::Closed(CloseReason::ResetByPeer | CloseReason::TimedOut) => self.work.break_off(tag.slot),
-                Report::Opened => {}
+                StackReport::Writable => self.send_rest(tag),
+                StackReport::PeerFinished | StackReport::Closed(CloseReason::Finished) => {
+                    self.work.peer_ended(tag.slot);
+                }
+                StackReport::Closed(CloseReason::ResetByPeer | CloseReason::TimedOut) => self.work.break_off(tag.slot),
+                StackReport::Opened => {}
             }
         }
         bypass.inbox.reports = reports;
@@ -129,7 +131,7 @@ impl Core {
         }
         conn.sends.since = self.work.now.tick;
         let done = transport.send_rest();
-        Work::touch(&mut self.work.dirty, conn);
+        CoreState::mark_dirty(&mut self.work.dirty, conn);
         if let Some(buffer) = done {
             self.finish_send(tag, buffer);
         }

@@ -70,9 +70,9 @@ pub(super) struct StreamState {
     /// Set once no more bytes come in; hyper finishes the requests it has.
     ending: Option<InputEnd>,
     /// Set once hyper knows that the last message broke off, with whether its answer was complete by then.
-    cut: Option<Answered>,
+    aborted: Option<Answered>,
     /// True if the connection is gone.
-    gone: bool,
+    is_disconnected: bool,
     outbound: Vec<u8>,
     /// True if the loop has too many unsent bytes, so that hyper must wait.
     congested: bool,
@@ -80,8 +80,8 @@ pub(super) struct StreamState {
     write_blocked: bool,
     /// Number of heads put in by the loop, of heads passed to a handler, and of heads with an answer. They count from
     /// the beginning of the connection, and wrap.
-    put_heads: u32,
-    asked_heads: u32,
+    received_heads: u32,
+    dispatched_heads: u32,
     answered_heads: u32,
     /// Requests whose answer hyper has not taken completely.
     pub(super) in_flight: u32,
@@ -113,7 +113,7 @@ impl StreamState {
 
     /// True if no request will follow the last one that hyper passed to a handler.
     pub(super) fn is_at_last(&self) -> bool {
-        self.ending == Some(InputEnd::Last) && self.asked_heads == self.put_heads
+        self.ending == Some(InputEnd::Last) && self.dispatched_heads == self.received_heads
     }
 
     fn wake(&mut self) {
@@ -128,7 +128,7 @@ impl StreamState {
 
     /// True if one more request may go to a handler.
     fn has_room(&self, queued_max: usize) -> bool {
-        !self.is_congested(queued_max) && self.admitted < ANSWERS_WAITING_MAX || self.gone
+        !self.is_congested(queued_max) && self.admitted < ANSWERS_WAITING_MAX || self.is_disconnected
     }
 }
 
@@ -142,8 +142,8 @@ impl Stream {
         services: Rc<ServiceHandle>,
     ) -> Stream {
         let state = RefCell::new(StreamState {
-            put_heads: heads,
-            asked_heads: heads,
+            received_heads: heads,
+            dispatched_heads: heads,
             answered_heads: heads,
             ..StreamState::default()
         });
@@ -161,7 +161,7 @@ impl Stream {
             state.inbound.drain(..read);
         }
         state.inbound.extend_from_slice(bytes);
-        state.put_heads = heads;
+        state.received_heads = heads;
         state.arrived += bytes.len();
         if state.long_bodies > 0 && state.arrived >= self.progress_len {
             self.note_progress(&mut state);
@@ -222,7 +222,7 @@ impl Stream {
     /// Tells hyper that the connection is gone.
     pub(in crate::core) fn break_off(&self) {
         let mut state = self.state.borrow_mut();
-        state.gone = true;
+        state.is_disconnected = true;
         state.wake();
     }
 
@@ -263,14 +263,14 @@ impl Stream {
     }
 
     /// True if the message that broke off was answered before its end came.
-    pub(in crate::core) fn answered_before_cut(&self) -> bool {
-        self.state.borrow().cut == Some(Answered(true))
+    pub(in crate::core) fn answered_before_abort(&self) -> bool {
+        self.state.borrow().aborted == Some(Answered(true))
     }
 
     /// True if an answer that is produced now can be sent. hyper drops it if it knows that its request broke off.
     pub(super) fn can_send_answer(&self) -> bool {
         let state = self.state.borrow();
-        !state.gone && state.cut != Some(Answered(false))
+        !state.is_disconnected && state.aborted != Some(Answered(false))
     }
 
     /// True if hyper has finished.
@@ -290,13 +290,13 @@ impl Stream {
             BodyKind::Long
         };
         state.in_flight += 1;
-        state.asked_heads = state.asked_heads.wrapping_add(1);
+        state.dispatched_heads = state.dispatched_heads.wrapping_add(1);
         state.long_bodies += usize::from(body == BodyKind::Long);
-        let number = state.asked_heads;
+        let number = state.dispatched_heads;
         self.note_progress(&mut state);
         let is_last = self.is_http2 && most > 0 && number >= most;
         // Some requests may have been in flight before GOAWAY. A client that continues after those ignores it.
-        state.gone |= is_last && number - most > STREAMS_MAX;
+        state.is_disconnected |= is_last && number - most > STREAMS_MAX;
         drop(state);
         if is_last {
             self.go_away();
@@ -413,10 +413,10 @@ impl Read for HyperEnd {
             return Poll::Ready(Ok(()));
         }
         match state.ending {
-            _ if state.gone => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            _ if state.is_disconnected => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
             // An error makes hyper drop its unwritten bytes, so earlier answers go out first.
             Some(InputEnd::Cut) if !state.write_blocked => {
-                state.cut = Some(Answered(state.answered_heads == state.put_heads));
+                state.aborted = Some(Answered(state.answered_heads == state.received_heads));
                 Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
             }
             Some(InputEnd::Last | InputEnd::Followed) => Poll::Ready(Ok(())),
@@ -431,7 +431,7 @@ impl Read for HyperEnd {
 impl Write for HyperEnd {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut state = self.0.state.borrow_mut();
-        if state.gone || state.cut.is_some() {
+        if state.is_disconnected || state.aborted.is_some() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         state.write_blocked = state.is_congested(self.0.queued_max);

@@ -10,7 +10,7 @@ use crate::bridge::geo::source;
 use crate::bridge::handle::count_response;
 use crate::core::access;
 use crate::core::connection::{Conn, ConnState, PendingLookup};
-use crate::core::late_answers::AskedAt;
+use crate::core::late_answers::LookupTimes;
 use crate::core::now::Now;
 use crate::core::request_rules::{ConnClient, block_or_continue, end_or_wait, record_visit};
 use carom_http::RedirectRequest;
@@ -65,8 +65,8 @@ impl Redirects {
         let found = link.for_visitor(&rule_visitor(conn, link, (&request, head), languages, place, now));
         drop(geo);
         let lookup_queues = self.lookup_queues.as_mut().expect("a core with a shard has these");
-        let asked = AskedAt::this_turn(now);
-        let Poll::Ready(found) = block_or_continue(&self.services, lookup_queues, found, code, conn.token(), asked)
+        let times = LookupTimes::this_turn(now);
+        let Poll::Ready(found) = block_or_continue(&self.services, lookup_queues, found, code, conn.token(), times)
         else {
             conn.look_up(&self.services, pending, head);
             return false;
