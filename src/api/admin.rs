@@ -29,7 +29,7 @@ use super::query::Params;
 use super::request::{accepts_html, is_read};
 use super::response::{ApiResponse, answer, json, with};
 use super::rest::apps;
-use super::rest::parameters::{self, Group};
+use super::rest::parameters::{self, ParameterGroup};
 use crate::bridge::handle::ServiceHandle;
 use carom_model::access::Role;
 
@@ -193,12 +193,16 @@ async fn route_fleet(context: &Context, segments: &[&str], mut request: Request<
 }
 
 /// Refuses a request with other query parameters than these: without them, an order means something else.
-fn has_only<B>(known: &[Group], request: &Request<B>) -> Result<(), Problem> {
+fn has_only<B>(known: &[ParameterGroup], request: &Request<B>) -> Result<(), Problem> {
     parameters::check_names(request.uri().query(), known).map_err(|invalid| Problem::invalid(&invalid))
 }
 
 /// Allows an order to callers that may manage apps, with these parameters and no body.
-async fn may_order(context: &Context, request: &mut Request<Incoming>, known: &[Group]) -> Result<(), Problem> {
+async fn may_order(
+    context: &Context,
+    request: &mut Request<Incoming>,
+    known: &[ParameterGroup],
+) -> Result<(), Problem> {
     context.may_manage(request)?;
     has_only(known, request)?;
     has_no_body(request).await

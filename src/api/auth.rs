@@ -108,7 +108,7 @@ impl Context {
     /// Returns the author that the history records for changes of this caller.
     pub(super) fn author(&self) -> Author {
         let origin = if self.services.is_of_admin() { ChangeOrigin::Admin } else { ChangeOrigin::Api };
-        Author { app: self.caller.name().cloned(), key: self.caller.key.map(ApiKeyHash::id), origin }
+        Author { app: self.caller.name().cloned(), key: self.caller.key.map(|key| key.id().into()), origin }
     }
 
     /// True if the caller's key and session are still valid: a request with many links may run for hours. Renews

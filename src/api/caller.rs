@@ -34,8 +34,16 @@ pub(super) struct Caller {
 impl Caller {
     /// Returns the caller with every right, for a service without API keys.
     pub(super) fn unrestricted() -> Caller {
-        let (app, domains, implied_domain, key, session, version) = Default::default();
-        Caller { app, role: Role::Admin, creates: 0, domains, implied_domain, key, session, version }
+        Caller {
+            app: None,
+            role: Role::Admin,
+            creates: 0,
+            domains: None,
+            implied_domain: None,
+            key: None,
+            session: None,
+            version: None,
+        }
     }
 
     /// Returns the links that the caller may see.

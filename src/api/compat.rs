@@ -9,14 +9,23 @@ use std::sync::Arc;
 
 use carom_shards::Code;
 use hyper::StatusCode;
+use serde_json::{Map, Value};
 
 use super::context::Context;
 use super::problem::Problem;
-use carom_model::domains::DomainName;
+use carom_model::domains::{DEFAULT_DOMAIN, DomainName};
 use carom_model::link::Link;
 use carom_model::visits::tally::VisitCounts;
 
 impl Context {
+    /// Names the default domain in a create that names none, so that only a link of this domain can be returned: clients of
+    /// other shorteners know a single domain.
+    fn name_domain(&self, fields: &mut Map<String, Value>) {
+        if self.caller.implied_domain().is_none() {
+            fields.entry("domain").or_insert_with(|| DEFAULT_DOMAIN.into());
+        }
+    }
+
     /// Returns the codes that a search term may name: in the domain that it names, or in each domain of the
     /// service.
     pub(super) fn codes_named(&self, term: &str) -> Vec<Code> {

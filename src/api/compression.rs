@@ -16,7 +16,7 @@ use hyper::header::{self, HeaderValue};
 use super::context::Context;
 use super::public::routes::SINGLE_STEP_PATH;
 use super::request::{Coding, coding_for, is_read};
-use super::response::{ApiResponse, Content, with};
+use super::response::{ApiResponse, ResponseBody, with};
 use super::rest::streaming::stream;
 use crate::bridge::JobKind;
 use crate::pages::gzip::{self, PackedPiece, StreamEnd};
@@ -108,19 +108,19 @@ impl Context {
     }
 
     /// Packs a complete body on a thread. Returns it as it is, and false, if the thread has no time.
-    async fn pack_whole(&self, content: Content) -> (Content, bool) {
+    async fn pack_whole(&self, content: ResponseBody) -> (ResponseBody, bool) {
         let Ok(collected) = content.collect().await;
         let bytes = collected.to_bytes();
         let given = bytes.clone();
         match self.services.hand_off(JobKind::Compression, move || gzip::pack_fast(&given)).await {
-            Ok(packed) => (Box::pin(Full::new(Bytes::from(packed))) as Content, true),
-            Err(_) => (Box::pin(Full::new(bytes)) as Content, false),
+            Ok(packed) => (Box::pin(Full::new(Bytes::from(packed))) as ResponseBody, true),
+            Err(_) => (Box::pin(Full::new(bytes)) as ResponseBody, false),
         }
     }
 
     /// Packs a long body, or one that is produced while it is sent, piece by piece on a thread. A piece for which the
     /// thread has no time becomes a part of the stream as it is.
-    fn pack_stream(&self, mut content: Content) -> Content {
+    fn pack_stream(&self, mut content: ResponseBody) -> ResponseBody {
         let services = Rc::clone(&self.services);
         stream(|outlet| async move {
             let (mut bytes, mut end) = (gzip::STREAM_HEAD.to_vec(), StreamEnd::default());
@@ -210,7 +210,8 @@ mod tests {
             assert_eq!(is_text(&answer(StatusCode::OK, kind, "{}")), is_packed, "{kind}");
         }
         let packed = with(answer(StatusCode::OK, "text/html", ""), header::CONTENT_ENCODING, "gzip");
-        assert!(!is_text(&packed) && !is_text(&empty(StatusCode::NO_CONTENT)));
+        assert!(!is_text(&packed));
+        assert!(!is_text(&empty(StatusCode::NO_CONTENT)));
     }
 
     #[test]

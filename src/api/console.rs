@@ -4,14 +4,15 @@
 //! The pages are files in the binary (`src/api/console/web/`), whose modules `bundles` joins. They use the REST API under
 //! the session of the signed-in user (`session`, `cookies`, `sign_in`), which `admission` checks, and endpoints of their
 //! own. Those serve live activity (`events`, `watchers`, `latencies`), the use of all links (`usage`) and of one
-//! (`link_visits`), the history of changes (`history`), and deletes that can be undone (`deletes`). `facts` checks URLs
-//! and shows the effective settings. Redirect rules can be tried before they are saved (`rest::rules`).
+//! (`link_visits`), the history of changes (`history`), and deletes that can be undone (`rest::deletes`). `facts` checks URLs
+//! and shows the effective settings. Drafts of the rules for destinations (`destination_rules`) and redirect rules
+//! (`rest::rules`) can be tried before they are saved.
 
 mod admission;
 mod assets;
 mod bundles;
 pub(super) mod cookies;
-mod deletes;
+mod destination_rules;
 mod events;
 mod facts;
 mod history;
@@ -34,10 +35,11 @@ use self::session::Session;
 use super::context::Context;
 use super::problem::Problem;
 use super::query::percent_decoded;
+use super::request::is_read;
 use super::response::{ApiResponse, empty, json as json_answer};
 use carom_model::access::key::ApiKeyHash;
 use carom_model::access::{AppName, KeyDomains, KeyName, Role};
-use carom_model::dates;
+use carom_model::formats::dates;
 
 impl Context {
     /// Answers a path below `/admin`.
@@ -52,6 +54,7 @@ impl Context {
             ["api", "session"] => "GET, HEAD, DELETE",
             ["api", "sessions"] | ["api", "sessions", _] => "DELETE",
             ["api", "check-url"] | ["api", "try-rules", _] => "POST",
+            ["api", "destination-rules"] => "GET, HEAD, POST, PUT, DELETE",
             ["api", "links", _] => "DELETE",
             _ => "GET, HEAD",
         };
@@ -77,9 +80,11 @@ impl Context {
 }
 
 /// Returns the role on the links of all domains that an endpoint requires; `None` if it checks the caller itself.
-fn role_for(segments: &[&str]) -> Option<Role> {
+fn role_for(segments: &[&str], only_reads: bool) -> Option<Role> {
     match segments {
-        ["events" | "settings" | "check-url"] => Some(Role::Admin),
+        // They apply to the links of all apps and domains.
+        ["destination-rules"] if only_reads => Some(Role::ReadAll),
+        ["events" | "settings" | "check-url" | "destination-rules"] => Some(Role::Admin),
         // The counts cover the links of all apps and domains.
         ["usage"] => Some(Role::ReadAll),
         _ => None,
@@ -96,7 +101,7 @@ impl Admitted {
     async fn answer(self, console: &Rc<Console>, segments: &[&str], request: Request<Incoming>) -> ApiResponse {
         let query = request.uri().query();
         let context = &self.context;
-        if let Some(role) = role_for(segments)
+        if let Some(role) = role_for(segments, is_read(request.method()))
             && let Err(problem) = context.caller.require_on_all_domains(role)
         {
             return problem.into_answer();
@@ -124,6 +129,10 @@ impl Admitted {
             ["links", code] => context.delete_later(&percent_decoded(code), query).await,
             ["settings"] => context.settings_in_force(),
             ["check-url"] => context.check_url(request).await,
+            ["destination-rules"] if *request.method() == Method::POST => context.draft_rules(request).await,
+            ["destination-rules"] if *request.method() == Method::PUT => context.save_rules(request).await,
+            ["destination-rules"] if *request.method() == Method::DELETE => context.apply_settings_again(query).await,
+            ["destination-rules"] => context.rules_in_force().await,
             ["try-rules", code] => context.try_drafted_rules(&percent_decoded(code), request).await,
             _ => Problem::no_route().into_answer(),
         }

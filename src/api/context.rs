@@ -15,6 +15,7 @@ use carom_model::destination::extra_path::ExtraPath;
 use carom_model::destination::long_url::Authority;
 use carom_model::link::creator_links::CreatorLinks;
 use carom_model::link::slugs::SlugRules;
+use carom_settings::check::RulesInForce;
 
 /// Facts about the service that handlers need. All cores share them.
 #[derive(Debug)]
@@ -51,6 +52,8 @@ pub struct Site {
     pub sessions: Sessions,
     /// The effective settings, in the form in which the console and the API may show them.
     pub settings: serde_json::Value,
+    /// The rules for destinations in the settings, from which drafts start.
+    pub rules: RulesInForce,
 }
 
 /// A Mercure hub, and the key of the tokens for it. The `Debug` form hides the key.

@@ -9,6 +9,7 @@ use hyper::{Request, StatusCode};
 use super::auth::shows_key;
 use super::context::Context;
 use super::public::routes;
+use super::query::Params;
 use super::response::{ApiResponse, empty, with};
 use carom_model::access::origins::{CorsOrigins, OriginGrant};
 
@@ -29,7 +30,7 @@ impl Context {
         let origin = request.headers().get(header::ORIGIN).map(HeaderValue::to_str);
         let Some(Ok(origin)) = origin.filter(|_| self.site.interfaces.shlink) else { return OriginGrant::Refused };
         let is_preflight = request.method() == hyper::Method::OPTIONS;
-        self.site.cors.grant(origin, is_preflight || shows_key(request.headers()))
+        self.site.cors.grant(origin, is_preflight || shows_key(request.headers()) || has_key_in_query(request))
     }
 
     /// Answers `OPTIONS` for a path of the REST API. A path that does not exist gets the methods of all paths, so that
@@ -66,4 +67,10 @@ impl Context {
         let answer = with(answer, header::ACCESS_CONTROL_ALLOW_ORIGIN, allowed);
         with(answer, header::ACCESS_CONTROL_EXPOSE_HEADERS, READABLE)
     }
+}
+
+/// True if a request carries an API key in its query, which only the creation with one `GET` reads.
+fn has_key_in_query<B>(request: &Request<B>) -> bool {
+    let uri = request.uri();
+    uri.path() == routes::SINGLE_STEP_PATH && Params::of(uri.query()).text("apiKey").is_some()
 }

@@ -16,7 +16,7 @@ use carom_limits::JSON_VALUES_MAX;
 /// 400 for a text that is not a JSON object, that has a field twice, or that has a field with more than
 /// [`JSON_VALUES_MAX`] values. No request needs more values.
 pub(super) fn parse(text: &[u8]) -> Result<Map<String, Value>, Problem> {
-    let mut seen = Seen::default();
+    let mut seen = ParseFindings::default();
     let mut reader = serde_json::Deserializer::from_slice(text);
     let read = (&mut seen).deserialize(&mut reader).and_then(|fields| reader.end().map(|()| fields));
     match read {
@@ -39,7 +39,7 @@ pub(super) fn parse(text: &[u8]) -> Result<Map<String, Value>, Problem> {
 
 /// Findings of the parser.
 #[derive(Default)]
-struct Seen {
+struct ParseFindings {
     /// Field whose value is being read, or was read last.
     at: Option<String>,
     /// Fields that occur more than once.
@@ -48,7 +48,7 @@ struct Seen {
     long: Option<String>,
 }
 
-impl<'de> DeserializeSeed<'de> for &mut Seen {
+impl<'de> DeserializeSeed<'de> for &mut ParseFindings {
     type Value = Map<String, Value>;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Self::Value, D::Error> {
@@ -56,7 +56,7 @@ impl<'de> DeserializeSeed<'de> for &mut Seen {
     }
 }
 
-impl<'de> Visitor<'de> for &mut Seen {
+impl<'de> Visitor<'de> for &mut ParseFindings {
     type Value = Map<String, Value>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -65,7 +65,7 @@ impl<'de> Visitor<'de> for &mut Seen {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut fields = Map::new();
-        let budget = Budget { left: Cell::new(JSON_VALUES_MAX), is_over: Cell::new(false) };
+        let budget = ValueBudget { left: Cell::new(JSON_VALUES_MAX), is_over: Cell::new(false) };
         while let Some(name) = map.next_key::<String>()? {
             self.at = Some(name.clone());
             if budget.left.get() == 0 {
@@ -86,13 +86,13 @@ impl<'de> Visitor<'de> for &mut Seen {
 }
 
 /// Number of values that may still be kept. As a seed it reads one value and those inside it.
-struct Budget {
+struct ValueBudget {
     left: Cell<usize>,
     /// True if a nested value was dropped.
     is_over: Cell<bool>,
 }
 
-impl<'de> DeserializeSeed<'de> for &Budget {
+impl<'de> DeserializeSeed<'de> for &ValueBudget {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
@@ -109,7 +109,7 @@ impl<'de> DeserializeSeed<'de> for &Budget {
     }
 }
 
-impl<'de> Visitor<'de> for &Budget {
+impl<'de> Visitor<'de> for &ValueBudget {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,8 +11,7 @@ use crate::bridge::visit_log::{LoggedPart, LoggedRequest};
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::domains::DomainIndex;
 use carom_model::redirect::{Notice, Response, ResponseRules};
-use carom_model::visits::raw::RawRequest;
-use carom_model::visits::record::LoggedKind;
+use carom_model::visits::record::{LoggedKind, RequestPart};
 
 impl Context {
     /// Returns the response for a missing page, and records the request as an orphan visit.
@@ -61,16 +60,16 @@ pub(super) fn logged_request<'a, B>(services: &ServiceHandle, request: &'a Reque
 }
 
 /// Returns the request part of a visit.
-fn visit_part<'a, B>(services: &ServiceHandle, request: &'a Request<B>) -> RawRequest<'a> {
+fn visit_part<'a, B>(services: &ServiceHandle, request: &'a Request<B>) -> RequestPart<'a> {
     let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
     let origin = request.extensions().get::<RequestOrigin>().filter(|_| services.logs_visit_addresses());
-    RawRequest {
+    RequestPart {
         address: origin.map(|origin| origin.address),
         host: host_of(request),
         path: request.uri().path().as_bytes(),
         query: request.uri().query().unwrap_or_default().as_bytes(),
         referrer: field(header::REFERER),
         agent: field(header::USER_AGENT),
-        accept_language: field(header::ACCEPT_LANGUAGE),
+        language: field(header::ACCEPT_LANGUAGE),
     }
 }

@@ -2,6 +2,7 @@
 //! Shlink's REST API v3 expect, and types of carom's own for errors that Shlink lacks.
 
 mod fleet;
+mod rules;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use carom_limits::{LONG_REQUESTS_MAX, LONG_REQUESTS_OF_APP_MAX, PROBLEM_FIELDS_M
 use carom_model::access::APP_VERSION_LEN_MAX;
 use carom_model::access::usage::Quota;
 use carom_model::domains::DomainName;
+use carom_model::link::fields::with_value;
 
 /// An error response under construction.
 #[derive(Clone, Debug)]
@@ -38,9 +40,6 @@ pub(super) struct Invalid {
     pub(super) field: String,
     pub(super) reason: String,
 }
-
-/// Longest invalid value that a reason repeats, in bytes of its JSON.
-const VALUE_LEN_MAX: usize = 64;
 
 impl Problem {
     fn new(status: StatusCode, kind: &str, title: &str, detail: impl Into<String>) -> Problem {
@@ -168,7 +167,10 @@ impl Problem {
 
     /// 404: this node knows no purge with this number. `carom purge` recognises the beginning of the detail.
     pub(super) fn no_purge(id: &str) -> Problem {
-        let detail = format!("No purge \"{}\" is known. Other nodes know a new one after some seconds.", shown(id));
+        let detail = format!(
+            "No purge \"{}\" is known. Other nodes know a new one after some seconds, but only the node of the request knows a search for links in Redis.",
+            shown(id)
+        );
         Problem::own(StatusCode::NOT_FOUND, "purge-not-found", "Purge not found", detail)
     }
 
@@ -217,7 +219,7 @@ impl Problem {
     /// 503: a change of tags has reached only some links.
     pub(super) fn tags_half_changed(changed: u64, why: &str) -> Problem {
         Problem::unavailable(format!(
-            "{changed} links have changed, others have not: {why}. Send the request again to continue, a rename with \"merge\": true."
+            "{changed} links have changed, others have not: {why}. To continue, send the request again; a rename then needs \"merge\": true."
         ))
     }
 
@@ -282,7 +284,7 @@ impl Problem {
     /// 429: the app has created too many links.
     pub(super) fn too_many_creates(quota: Quota) -> Problem {
         let links = if quota.limit == 1 { "link" } else { "links" };
-        let detail = format!("Too many links: this app may create {} {links} per second on this node.", quota.limit);
+        let detail = format!("Too many links: this app may create {} {links} per second.", quota.limit);
         let mut problem = Problem::too_many(&detail, quota.wait);
         problem.quota = Some(quota);
         problem
@@ -515,12 +517,7 @@ impl Invalid {
     /// A field whose value is wrong. The reason repeats a short value, but never a destination, which may contain a
     /// password.
     pub(super) fn value(field: &str, reason: &str, value: &Value) -> Invalid {
-        let shown = value.to_string();
-        if field != "longUrl" && shown.len() <= VALUE_LEN_MAX {
-            Invalid::new(field, format!("{reason} (got {shown})"))
-        } else {
-            Invalid::new(field, reason)
-        }
+        Invalid::new(field, with_value(field, reason, value))
     }
 }
 

@@ -347,13 +347,13 @@ fn rule_visitor<'r, B>(
 }
 
 /// The client of a request that hyper has read.
-pub(super) struct HttpClient<'c> {
+pub(super) struct RequestClient<'c> {
     services: &'c ServiceHandle,
     /// The address of the client, if it is known.
     client_key: Option<ClientKey>,
 }
 
-impl MissLimit for HttpClient<'_> {
+impl MissLimit for RequestClient<'_> {
     fn is_limited(&mut self) -> bool {
         let limiter = self.services.miss_limiter();
         limiter.is_throttling() && self.client_key.is_some_and(|client_key| limiter.retry_after(client_key).is_some())
@@ -366,12 +366,12 @@ impl MissLimit for HttpClient<'_> {
 
 impl Context {
     /// The client that sent a request.
-    pub(super) fn client_of<B>(&self, request: &Request<B>) -> HttpClient<'_> {
+    pub(super) fn client_of<B>(&self, request: &Request<B>) -> RequestClient<'_> {
         let client_key = request
             .extensions()
             .get::<RequestOrigin>()
             .map(|source| self.services.miss_limiter().client_key(source.address));
-        HttpClient { services: &self.services, client_key }
+        RequestClient { services: &self.services, client_key }
     }
 
     /// The answer to a client over the miss limit; counts it.
@@ -398,13 +398,14 @@ mod tests {
     use carom_model::link::slugs::SlugRules;
     use carom_model::testing::redirects::{Case, any_case, kind_of};
     use carom_model::visits::{VisitReceiver, ring};
+    use carom_settings::check::RulesInForce;
     use carom_shards::CodeSecret;
     use proptest::prelude::*;
 
     fn context(case: &Case) -> (Context, VisitReceiver) {
         let (sender, visits) = ring();
         let services = recording_handle(case.domains.clone(), sender);
-        services.set_blocked(Arc::new(case.blocked()));
+        services.set_blocked(Some(Arc::new(case.blocked())));
         case.client.guess(services.miss_limiter());
         let site = Site {
             own: Vec::new(),
@@ -423,6 +424,7 @@ mod tests {
             admin_hosts: Vec::new(),
             sessions: crate::api::Sessions::default(),
             settings: serde_json::Value::Null,
+            rules: RulesInForce::default(),
         };
         (Context::of(services, Arc::new(site)), visits)
     }

@@ -4,7 +4,7 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::problem::Invalid;
-use carom_model::dates::{self, DateError, INSTANT_MS_MAX};
+use carom_model::formats::dates::{self, DateError, INSTANT_MS_MAX};
 
 /// Length of a day, in milliseconds.
 const DAY_MS: u64 = 86_400_000;
@@ -200,7 +200,9 @@ mod tests {
         for (name, most) in [("page", u64::MAX), ("itemsPerPage", 9), ("x", 9), ("y", u64::MAX)] {
             assert_eq!(params.number(name, 1, most), None);
         }
-        assert!(!params.flag("flag") && params.flag("on") && !params.flag("off"));
+        assert!(!params.flag("flag"));
+        assert!(params.flag("on"));
+        assert!(!params.flag("off"));
         let wrong: Vec<String> = params.finish().unwrap_err().into_iter().map(|one| one.field).collect();
         assert_eq!(wrong, ["page", "itemsPerPage", "x", "y", "flag"]);
     }
@@ -218,7 +220,8 @@ mod tests {
             assert_eq!(Params::of(Some(query)).switch("excludeBots"), is_on, "{query}");
         }
         let mut params = Params::of(Some("excludeBots=yes"));
-        assert!(!params.switch("excludeBots") && params.finish().is_err());
+        assert!(!params.switch("excludeBots"));
+        assert!(params.finish().is_err());
     }
 
     #[test]

@@ -10,10 +10,10 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 
 /// The body of a response: either complete, or produced while hyper sends it.
-pub(super) type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
+pub(super) type ResponseBody = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
 
 /// A response of the API or of a page.
-pub(super) type ApiResponse = Response<Content>;
+pub(super) type ApiResponse = Response<ResponseBody>;
 
 /// Cache lifetime of assets whose address contains their revision: a year.
 pub(super) const KEPT_FOR_GOOD: &str = "public, max-age=31536000, immutable";
@@ -24,7 +24,7 @@ pub(super) fn answer(status: StatusCode, kind: &'static str, body: impl Into<Byt
 }
 
 /// Returns a response with the body `content` of the content type `kind`.
-pub(super) fn answer_with(status: StatusCode, kind: &'static str, content: Content) -> ApiResponse {
+pub(super) fn answer_with(status: StatusCode, kind: &'static str, content: ResponseBody) -> ApiResponse {
     let mut answer = Response::new(content);
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
@@ -36,7 +36,7 @@ pub(super) fn answer_with(status: StatusCode, kind: &'static str, content: Conte
 
 /// Returns a response without a body.
 pub(super) fn empty(status: StatusCode) -> ApiResponse {
-    let mut answer = Response::new(Box::pin(Full::default()) as Content);
+    let mut answer = Response::new(Box::pin(Full::default()) as ResponseBody);
     *answer.status_mut() = status;
     answer
 }

@@ -7,6 +7,7 @@
 pub(in crate::api) mod apps;
 mod bulk;
 pub(in crate::api) mod create;
+mod deletes;
 pub(in crate::api) mod describe;
 pub(in crate::api) mod domains;
 pub(in crate::api) mod events;

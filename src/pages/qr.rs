@@ -185,7 +185,8 @@ mod tests {
     fn a_picture_has_the_size_that_was_asked_for_and_the_modules_of_the_code() {
         for (size, margin, side) in [(300, Some(0), 300), (300, Some(10), 320), (100, None, 132), (1, Some(0), 25)] {
             let pixels = decoded(&png(URL, drawing(size, margin)).unwrap());
-            assert!(pixels.len() == side && pixels.iter().all(|row| row.len() == side), "{size} {margin:?}");
+            assert!(pixels.len() == side, "{size} {margin:?}");
+            assert!(pixels.iter().all(|row| row.len() == side), "{size} {margin:?}");
             let grid = Grid::of(URL, Correction::Medium).unwrap();
             let scale = (size / grid.modules).max(1) as usize;
             let before = (side - scale * grid.modules as usize) / 2;
@@ -203,7 +204,8 @@ mod tests {
     fn the_svg_draws_the_same_modules() {
         let grid = Grid::of(URL, Correction::Medium).unwrap();
         let drawn = svg(URL, drawing(300, None)).unwrap();
-        assert!(drawn.starts_with("<svg ") && drawn.contains("viewBox=\"-4.000 -4.000 33.000 33.000\""), "{drawn}");
+        assert!(drawn.starts_with("<svg "), "{drawn}");
+        assert!(drawn.contains("viewBox=\"-4.000 -4.000 33.000 33.000\""), "{drawn}");
         let mut dark = 0;
         for run in drawn.split('M').skip(2) {
             let (x, rest) = run.split_once(' ').unwrap();
@@ -220,12 +222,12 @@ mod tests {
     #[test]
     fn more_correction_takes_more_modules_and_a_long_text_has_no_code() {
         let modules = |letter: &str| Grid::of(URL, Correction::of_letter(letter).unwrap()).unwrap().modules;
-        assert!(modules("L") <= modules("M") && modules("m") <= modules("Q") && modules("q") < modules("H"));
+        assert!(modules("L") <= modules("M"));
+        assert!(modules("m") <= modules("Q"));
+        assert!(modules("q") < modules("H"));
         assert_eq!(Correction::of_letter("X"), None);
-        assert!(
-            svg(&"x".repeat(3_000), drawing(300, None)).is_none()
-                && png(&"x".repeat(3_000), drawing(300, None)).is_none()
-        );
+        assert!(svg(&"x".repeat(3_000), drawing(300, None)).is_none());
+        assert!(png(&"x".repeat(3_000), drawing(300, None)).is_none());
     }
 
     #[test]

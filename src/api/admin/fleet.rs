@@ -9,7 +9,7 @@ use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer};
-use crate::api::rest::parameters::Group;
+use crate::api::rest::parameters::ParameterGroup;
 use crate::bridge::{GiveUpOrder, GiveUpOutcome, GiveUpReport, JobKind};
 
 /// Returns the methods that a path below `/fleet` allows; `None` if no such path exists.
@@ -18,7 +18,7 @@ pub(super) fn methods_at(segments: &[&str]) -> Option<&'static str> {
 }
 
 /// Returns the query parameters of a path that [`methods_at`] knows.
-pub(super) fn parameters_at(segments: &[&str]) -> &'static [Group] {
+pub(super) fn parameters_at(segments: &[&str]) -> &'static [ParameterGroup] {
     match segments {
         ["site", "give-up"] => &[&["confirm", "acceptLoss"]],
         _ => &[],

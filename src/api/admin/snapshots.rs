@@ -1,5 +1,7 @@
 //! The snapshots of the admin listener: a new node of the fleet reads all links from one, piece by piece.
 
+use std::sync::atomic::Ordering;
+
 use hyper::{Method, StatusCode};
 
 use crate::api::context::Context;
@@ -35,6 +37,10 @@ pub(super) async fn serve(context: &Context, segments: &[&str], method: &Method)
 }
 
 async fn begin(context: &Context) -> Result<ApiResponse, Problem> {
+    // A copy has the gap of this node, and would need a copy itself.
+    if context.services.context().node.fleet.needs_copy.load(Ordering::Acquire) {
+        return Err(Problem::needs_copy());
+    }
     let begun = ask(context, |snapshots| snapshots.begin()).await?;
     Ok(json(StatusCode::CREATED, &begun.map_err(refused)?.to_json()))
 }

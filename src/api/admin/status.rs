@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::api::uptime::uptime;
 use crate::bridge::handle::ServiceHandle;
 use carom_model::access::usage::App;
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_net::DropReason;
 use carom_telemetry::activity::CoreSample;
 use carom_telemetry::bypass::BypassStats;
@@ -104,6 +104,7 @@ pub(in crate::api) fn describe(services: &ServiceHandle, latencies: &[Option<Lat
         "fleet": fleet::describe(node, services.unix_ms()),
         "allowList": describe_hosts(&node.allow_list),
         "blockList": describe_hosts(&node.block_list),
+        "destinationRules": {"saved": rules_saved(node)},
         "tls": describe_tls(&node.tls),
         "bypass": describe_node_bypass(node),
         "apps": describe_apps(services),
@@ -123,6 +124,11 @@ fn describe_hosts(list: &HostListStats) -> Option<Value> {
     list.configured
         .load(Ordering::Relaxed)
         .then(|| json!({"static": list.fixed.get(), "dynamic": list.dynamic.get(), "read": read_ms.map(dates::format)}))
+}
+
+/// Returns the time at which the destination rules were saved that apply; `None` if those of the settings do.
+fn rules_saved(node: &NodeStats) -> Option<String> {
+    Some(node.rules_saved_ms.get()).filter(|ms| *ms > 0).map(dates::format)
 }
 
 /// Describes the disk of the data directory and the last backup.

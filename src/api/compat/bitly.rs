@@ -14,7 +14,7 @@ use crate::api::rate_limit::with_quota;
 use crate::api::response::{ApiResponse, json as json_answer};
 use crate::api::rest::short_urls::{CreatedLink, read_object};
 use carom_model::access::Role;
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_model::link::Link;
 
 impl Context {
@@ -43,6 +43,7 @@ impl Context {
         if let Some(domain) = domain {
             fields.insert("domain".to_owned(), domain.clone());
         }
+        caller.name_domain(&mut fields);
         fields.insert("findIfExists".to_owned(), Value::Bool(self.services.stores_all_links()));
         caller.create_from_fields(&fields).await
     }

@@ -23,8 +23,8 @@ use carom_limits::{LINKS_WRITTEN_AT_ONCE, LIST_PER_PAGE_MAX};
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::access::usage::Quota;
 use carom_model::access::{Role, Scope};
-use carom_model::dates;
 use carom_model::domains::{DomainName, Domains};
+use carom_model::formats::dates;
 use carom_model::link::Link;
 use carom_model::query::{Filter, ListPage, ListQuery, OrderField, SortOrder};
 use carom_model::visits::tally::VisitCounts;
@@ -130,6 +130,7 @@ impl Context {
         let has_scheme = url.contains("://") || url.is_empty();
         let url = if has_scheme { Cow::Borrowed(url) } else { Cow::Owned(format!("http://{url}")) };
         fields.insert("longUrl".to_owned(), json!(url));
+        self.name_domain(&mut fields);
         if keyword.is_empty() {
             fields.insert("findIfExists".to_owned(), json!(self.services.stores_all_links()));
         } else {
@@ -427,7 +428,10 @@ mod tests {
 
     #[test]
     fn a_callback_is_no_script() {
-        assert!(is_name("jQuery1.cb_$") && !is_name("") && !is_name("alert(1)//") && !is_name("<b>"));
+        assert!(is_name("jQuery1.cb_$"));
+        assert!(!is_name(""));
+        assert!(!is_name("alert(1)//"));
+        assert!(!is_name("<b>"));
     }
 
     #[test]

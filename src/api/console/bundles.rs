@@ -165,7 +165,7 @@ impl<'s> Graph<'s> {
     }
 
     /// Returns the bundle of a group of modules, with imports from the other groups.
-    fn bundle(&self, group: &Group<'s>, groups: &[Group<'s>], views: &[&str]) -> Bundle {
+    fn bundle(&self, group: &BundledFile<'s>, groups: &[BundledFile<'s>], views: &[&str]) -> Bundle {
         let (name, members) = group;
         let mut text = HEAD.to_owned();
         self.library_lines(members).iter().for_each(|line| text.extend([*line, "\n"]));
@@ -195,7 +195,7 @@ impl<'s> Graph<'s> {
     }
 
     /// Returns the other groups of which a group imports modules, with these modules.
-    fn used_groups<'g>(&self, group: &Group<'s>, groups: &'g [Group<'s>]) -> Vec<(&'g str, Vec<&'s str>)> {
+    fn used_groups<'g>(&self, group: &BundledFile<'s>, groups: &'g [BundledFile<'s>]) -> Vec<(&'g str, Vec<&'s str>)> {
         let is_imported = |module: &&str| {
             group.1.iter().any(|member| imports_of(self.text(member)).any(|import| import.module == *module))
         };
@@ -207,7 +207,7 @@ impl<'s> Graph<'s> {
         used.filter(|(_, used)| !used.is_empty()).collect()
     }
 
-    fn needs(&self, group: &Group<'s>, groups: &[Group<'s>]) -> Vec<String> {
+    fn needs(&self, group: &BundledFile<'s>, groups: &[BundledFile<'s>]) -> Vec<String> {
         let mut needs: Vec<String> = Vec::new();
         for (name, _) in self.used_groups(group, groups) {
             let other = groups.iter().find(|(other, _)| *other == name);
@@ -243,7 +243,7 @@ impl<'s> Graph<'s> {
 }
 
 /// A file and the modules in it.
-type Group<'s> = (String, Vec<&'s str>);
+type BundledFile<'s> = (String, Vec<&'s str>);
 
 #[cfg(test)]
 mod tests {

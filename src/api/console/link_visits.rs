@@ -10,7 +10,7 @@ use crate::api::problem::Problem;
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json_text, to_json};
 use crate::api::rest::short_urls::refused;
-use crate::api::rest::visits::{self, Span};
+use crate::api::rest::visits::{self, TimeRange};
 use carom_limits::HISTORY_WRITTEN_AT_ONCE;
 use carom_model::visits::tally::Subject;
 
@@ -25,7 +25,7 @@ impl Context {
 
     async fn try_counts(&self, code: &str, query: Option<&str>) -> Result<Vec<u8>, Problem> {
         let mut params = Params::of(query);
-        let span = Span::read(&mut params);
+        let span = TimeRange::read(&mut params);
         params.finish().map_err(|invalid| Problem::invalid(&invalid))?;
         let (link, _) = self.find_in(code, query).await?;
         let history = self.visit_history(Subject::Link(link.code), code).await?;

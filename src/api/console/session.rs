@@ -34,7 +34,7 @@ pub(in crate::api) struct Session {
     /// App of the key.
     pub(in crate::api) app: String,
     /// Browser and address of the session, by which people recognise it in a list.
-    pub(super) client: Client,
+    pub(super) client: SessionClient,
     /// Token that requests with changes must carry.
     pub(in crate::api) csrf: String,
     /// Lifetime of the session.
@@ -93,18 +93,18 @@ impl SessionLife {
 
 /// Browser and address of a session, as of the sign-in.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Client {
+pub(super) struct SessionClient {
     /// Start of the header `User-Agent`, at most [`USER_AGENT_CHARS`] characters.
     pub(super) user_agent: String,
     /// Address of the browser, or of a proxy in front of this listener.
     pub(super) address: Option<IpAddr>,
 }
 
-impl Client {
+impl SessionClient {
     /// Returns the client with this `User-Agent` header and address.
-    pub(super) fn new(user_agent: &[u8], address: Option<IpAddr>) -> Client {
+    pub(super) fn new(user_agent: &[u8], address: Option<IpAddr>) -> SessionClient {
         let user_agent = String::from_utf8_lossy(user_agent).chars().take(USER_AGENT_CHARS).collect();
-        Client { user_agent, address }
+        SessionClient { user_agent, address }
     }
 }
 
@@ -133,7 +133,7 @@ impl Sessions {
         &self,
         key: ApiKeyHash,
         app: &str,
-        client: Client,
+        client: SessionClient,
         now_ms: u64,
     ) -> Result<String, getrandom::Error> {
         let token = random_hex::<TOKEN_BYTES>()?;
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn a_session_ends_when_it_is_left_alone_and_in_any_case() {
         let sessions = Sessions::default();
-        let token = sessions.begin(key("a"), "ops", Client::default(), 1_000).unwrap();
+        let token = sessions.begin(key("a"), "ops", SessionClient::default(), 1_000).unwrap();
         let idle = SESSION_IDLE_MAX.as_millis() as u64;
         assert!(sessions.find(b"other", 1_000).is_none());
         let mut now_ms = 1_000;
@@ -250,9 +250,10 @@ mod tests {
         let lasted = now_ms - 1_000;
         let most = SESSION_TIME_MAX.as_millis() as u64;
         assert!((most..most + idle).contains(&lasted), "{lasted}");
-        let token = sessions.begin(key("a"), "ops", Client::default(), 1_000).unwrap();
+        let token = sessions.begin(key("a"), "ops", SessionClient::default(), 1_000).unwrap();
         let life = sessions.find(token.as_bytes(), 1_000).unwrap().life;
-        assert!(sessions.find(token.as_bytes(), 1_000 + idle).is_none() && !life.renew(1_000 + idle));
+        assert!(sessions.find(token.as_bytes(), 1_000 + idle).is_none());
+        assert!(!life.renew(1_000 + idle));
         // A long request keeps the session in use, as an open page does, up to the maximum lifetime.
         let mut now_ms = 1_000;
         while life.renew(now_ms) {
@@ -264,43 +265,51 @@ mod tests {
     #[test]
     fn sessions_can_be_ended_by_name() {
         let sessions = Sessions::default();
-        let tokens = ["a", "b", "c"].map(|name| sessions.begin(key(name), name, Client::default(), 5).unwrap());
+        let tokens = ["a", "b", "c"].map(|name| sessions.begin(key(name), name, SessionClient::default(), 5).unwrap());
         let find = |number: usize| sessions.find(tokens[number].as_bytes(), 6);
         let first = find(0).unwrap();
-        assert!(first.has_csrf_token(first.csrf.as_bytes()) && !first.has_csrf_token(find(1).unwrap().csrf.as_bytes()));
+        assert!(first.has_csrf_token(first.csrf.as_bytes()));
+        assert!(!first.has_csrf_token(find(1).unwrap().csrf.as_bytes()));
         assert!(!first.has_csrf_token(b""));
         let other = find(2).unwrap();
         // The key of one session ends no session of another.
         assert!(!sessions.end(&find(1).unwrap().id, Some(key("a"))));
         sessions.end_others(&first.id, Some(key("a")));
-        assert!(sessions.end(&find(1).unwrap().id, None) && find(1).is_none() && !sessions.end("none", None));
+        assert!(sessions.end(&find(1).unwrap().id, None));
+        assert!(find(1).is_none());
+        assert!(!sessions.end("none", None));
         let holds = |of: ApiKeyHash| !of.is(key("c"));
         assert_eq!(sessions.all(6, holds).iter().map(|session| &*session.app).collect::<Vec<_>>(), ["a"]);
-        assert!(first.life.renew(7) && other.life.renew(7));
+        assert!(first.life.renew(7));
+        assert!(other.life.renew(7));
         sessions.end_others(&first.id, None);
-        assert!(find(0).is_some() && find(2).is_none());
-        assert!(first.life.renew(8) && !other.life.renew(8));
+        assert!(find(0).is_some());
+        assert!(find(2).is_none());
+        assert!(first.life.renew(8));
+        assert!(!other.life.renew(8));
     }
 
     #[test]
     fn there_are_never_more_than_can_be_kept() {
         let sessions = Sessions::default();
-        let first = sessions.begin(key("a"), "ops", Client::default(), 1).unwrap();
-        let second = sessions.begin(key("a"), "ops", Client::default(), 2).unwrap();
+        let first = sessions.begin(key("a"), "ops", SessionClient::default(), 1).unwrap();
+        let second = sessions.begin(key("a"), "ops", SessionClient::default(), 2).unwrap();
         assert!(sessions.find(first.as_bytes(), 10).is_some());
         for _ in 2..=SESSIONS_MAX {
-            sessions.begin(key("a"), "ops", Client::default(), 10).unwrap();
+            sessions.begin(key("a"), "ops", SessionClient::default(), 10).unwrap();
         }
-        assert!(sessions.find(first.as_bytes(), 11).is_some() && sessions.find(second.as_bytes(), 11).is_none());
+        assert!(sessions.find(first.as_bytes(), 11).is_some());
+        assert!(sessions.find(second.as_bytes(), 11).is_none());
         assert_eq!(sessions.all(11, |_| true).len(), SESSIONS_MAX);
     }
 
     #[test]
     fn key_with_many_sessions_ends_no_others() {
         let sessions = Sessions::default();
-        let other = sessions.begin(key("a"), "ops", Client::default(), 1).unwrap();
-        let tokens: Vec<String> =
-            (0..=SESSIONS_MAX).map(|_| sessions.begin(key("b"), "shop", Client::default(), 2).unwrap()).collect();
+        let other = sessions.begin(key("a"), "ops", SessionClient::default(), 1).unwrap();
+        let tokens: Vec<String> = (0..=SESSIONS_MAX)
+            .map(|_| sessions.begin(key("b"), "shop", SessionClient::default(), 2).unwrap())
+            .collect();
         assert!(sessions.find(other.as_bytes(), 3).is_some());
         assert!(sessions.find(tokens[SESSIONS_MAX].as_bytes(), 3).is_some());
         assert_eq!(sessions.all(3, |_| true).len(), SESSIONS_MAX);

@@ -7,7 +7,7 @@ use hyper::{Request, StatusCode};
 use super::admission::Admitted;
 use super::assets::page;
 use super::cookies::{cookie, cookie_name, tokens};
-use super::session::Client;
+use super::session::SessionClient;
 use crate::api::browser::is_foreign;
 use crate::api::compat::form::read_form;
 use crate::api::context::Context;
@@ -107,7 +107,7 @@ impl Context {
         let app = context.caller.name().map(|name| name.as_str().to_owned()).unwrap_or_default();
         let hash = context.caller.key().expect("a caller found among the keys has sent one");
         let user_agent = user_agent.as_ref().map(HeaderValue::as_bytes).unwrap_or_default();
-        let client = Client::new(user_agent, source.map(|source| source.address));
+        let client = SessionClient::new(user_agent, source.map(|source| source.address));
         match self.site.sessions.begin(hash, &app, client, self.services.unix_ms()) {
             Ok(token) => {
                 // A browser has one session, even if it reaches this node both directly and through a proxy: with

@@ -13,12 +13,12 @@ use crate::api::response::{ApiResponse, json_text, to_json};
 use crate::api::rest::describe::VisitsSummary;
 use crate::api::rest::list::{failed, unreadable};
 use crate::api::rest::short_urls::refused;
-use crate::api::rest::visits::{self, HOUR_MS, Span};
-use crate::bridge::{Answer, ListRequest, Ticket};
+use crate::api::rest::visits::{self, HOUR_MS, TimeRange};
+use crate::bridge::ListRequest;
 use carom_limits::{HISTORY_WRITTEN_AT_ONCE, REFERRERS_SHOWN_MAX};
 use carom_model::access::{AppName, Scope};
-use carom_model::dates::{self, INSTANT_MS_MAX};
 use carom_model::domains::DomainName;
+use carom_model::formats::dates::{self, INSTANT_MS_MAX};
 use carom_model::link::Link;
 use carom_model::query::{Filter, GroupCounts, UnreadableIndex};
 use carom_model::visits::history::VisitHistory;
@@ -56,7 +56,7 @@ impl Context {
             params.refuse("startDate", "must not be after endDate");
         }
         params.finish().map_err(|invalid| Problem::invalid(&invalid))?;
-        let span = Span { start_ms, end_ms };
+        let span = TimeRange { start_ms, end_ms };
         let all = self.visit_history(Subject::All, "").await?;
         let orphans = self.visit_history(Subject::Orphans, "").await?;
         let mut notes = Vec::new();
@@ -93,7 +93,7 @@ impl Context {
     }
 
     /// Returns the most visited links of a period.
-    async fn top_links(&self, span: &Span) -> Result<Vec<Value>, Problem> {
+    async fn top_links(&self, span: &TimeRange) -> Result<Vec<Value>, Problem> {
         let hour = |ms: u64| u32::try_from(ms / HOUR_MS).unwrap_or(u32::MAX);
         let (from_hour, to_hour) = (hour(span.start_ms), hour(span.end_ms).saturating_add(1));
         let page = self.ask_list(|ticket| ListRequest::Top { from_hour, to_hour, count: TOP, ticket }).await?;
@@ -104,7 +104,7 @@ impl Context {
 
     /// Returns the hosts that referred most visits in a period, rounded to whole days and cut to the last
     /// [`DAYS_MAX`] days.
-    async fn referrers(&self, span: &Span, now_ms: u64) -> Result<Vec<Value>, Problem> {
+    async fn referrers(&self, span: &TimeRange, now_ms: u64) -> Result<Vec<Value>, Problem> {
         let day = |ms: u64| u32::try_from(ms / DAY_MS).unwrap_or(u32::MAX);
         let to_day = day(span.end_ms.min(now_ms));
         let from_day = day(span.start_ms).max(to_day.saturating_sub(DAYS_MAX as u32 - 1));
@@ -113,15 +113,10 @@ impl Context {
         Ok(visits::described_hosts(&hosts.map_err(|UnreadableIndex| unreadable())?))
     }
 
-    async fn ask_list<A: Answer>(&self, request: impl FnOnce(Ticket<A>) -> ListRequest) -> Result<A, Problem> {
-        let asked = self.services.list(request).await;
-        asked.map_err(|reason| Problem::unavailable(format!("Statistics are unavailable: {reason}.")))
-    }
-
     /// Counts links: existing ones, and those created in a period, in total, by day, by app and by domain, the
     /// latter two with visits. `all` is the history of all visits. The flag is false if visits of some apps are
     /// missing.
-    async fn growth(&self, span: &Span, now_ms: u64, all: &VisitHistory) -> Result<(Value, bool), Problem> {
+    async fn growth(&self, span: &TimeRange, now_ms: u64, all: &VisitHistory) -> Result<(Value, bool), Problem> {
         let (apps, domains) = (self.apps_known(), self.domains_known().await?);
         let (visits, knows_apps) = self.visits_by_group(&apps, &domains, span, all).await?;
         let days = days_of(span, now_ms);
@@ -162,14 +157,15 @@ impl Context {
         &self,
         apps: &[AppName],
         domains: &[DomainName],
-        span: &Span,
+        span: &TimeRange,
         all: &VisitHistory,
     ) -> Result<(Vec<VisitCounts>, bool), Problem> {
         let of_apps = apps.iter().map(|app| VisitGroup::App(app.as_str().into()));
         let groups = of_apps.chain(domains.iter().map(|domain| VisitGroup::Domain(domain.id()))).collect();
         let hour = |day: u64| u32::try_from(day.saturating_mul(24)).unwrap_or(u32::MAX);
         let (from_hour, to_hour) = (hour(span.start_ms / DAY_MS), hour(span.end_ms / DAY_MS + 1));
-        let found = self.ask_list(|ticket| ListRequest::Groups { groups, from_hour, to_hour, ticket }).await?;
+        let hours = Some(from_hour..to_hour);
+        let found = self.ask_list(|ticket| ListRequest::Groups { groups, hours, ticket }).await?;
         let GroupCounts { counts, is_whole } = found.map_err(|UnreadableIndex| unreadable())?;
         let all = all.within(from_hour..to_hour);
         Ok((std::iter::once(all).chain(counts).collect(), is_whole))
@@ -183,18 +179,6 @@ impl Context {
         apps.dedup();
         apps.truncate(ROWS_MAX);
         apps
-    }
-
-    /// Returns the domains besides the default one: those that are served, and those that have links although they
-    /// are no longer served.
-    async fn domains_known(&self) -> Result<Vec<DomainName>, Problem> {
-        let domains = self.domains();
-        let label = |name: &DomainName| domains.place_of(name).and_then(|place| domains.label_at(place));
-        let mut known: Vec<DomainName> = domains.all().iter().filter_map(|domain| label(&domain.name)).collect();
-        let with_links = self.ask_list(ListRequest::Domains).await?.map_err(|UnreadableIndex| unreadable())?;
-        let former: Vec<DomainName> = with_links.into_iter().filter(|name| !known.contains(name)).collect();
-        known.extend(former);
-        Ok(known)
     }
 }
 
@@ -233,7 +217,7 @@ fn within(scope: Scope, start_ms: u64, end_ms: u64) -> Filter {
 }
 
 /// Returns the first milliseconds of the days of a period that are counted one by one.
-fn days_of(span: &Span, now_ms: u64) -> Vec<u64> {
+fn days_of(span: &TimeRange, now_ms: u64) -> Vec<u64> {
     let last = span.end_ms.min(now_ms).min(INSTANT_MS_MAX) / DAY_MS;
     let first = (span.start_ms / DAY_MS).max((last + 1).saturating_sub(DAYS_MAX));
     (first..=last).map(|day| day * DAY_MS).collect()
@@ -245,7 +229,7 @@ mod tests {
 
     #[test]
     fn days_are_those_of_the_time_and_not_more_than_can_be_told() {
-        let days = |start_ms, end_ms| days_of(&Span { start_ms, end_ms }, 1_000 * DAY_MS + 5);
+        let days = |start_ms, end_ms| days_of(&TimeRange { start_ms, end_ms }, 1_000 * DAY_MS + 5);
         assert_eq!(days(10 * DAY_MS + 7, 12 * DAY_MS), [10, 11, 12].map(|day| day * DAY_MS));
         assert_eq!(days(0, u64::MAX).len() as u64, DAYS_MAX);
         assert_eq!(days(0, u64::MAX).last(), Some(&(1_000 * DAY_MS)));

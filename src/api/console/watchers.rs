@@ -60,10 +60,13 @@ mod tests {
         let mut all: Vec<Watcher> = (0..WATCHERS_MAX).map(|_| watchers.join()).collect();
         assert!(all.iter().all(Watcher::is_in));
         let one_more = watchers.join();
-        assert!(one_more.is_in() && !all[0].is_in() && all[1].is_in());
+        assert!(one_more.is_in());
+        assert!(!all[0].is_in());
+        assert!(all[1].is_in());
         // A stream that ends frees its slot.
         drop(all.drain(..2));
         let another = watchers.join();
-        assert!(another.is_in() && all.iter().all(Watcher::is_in));
+        assert!(another.is_in());
+        assert!(all.iter().all(Watcher::is_in));
     }
 }

@@ -19,6 +19,12 @@ impl Problem {
         Problem::own(StatusCode::CONFLICT, "no-copy", "Not available on this node", detail)
     }
 
+    /// 409: the node has missed changes that Redis no longer has.
+    pub(in crate::api) fn needs_copy() -> Problem {
+        let detail = "This node has missed changes of the fleet (alarm fleet_behind), and a node that joins from it would lack them, too. Join from a node that is current.";
+        Problem::own(StatusCode::CONFLICT, "fleet-behind", "Node is behind", detail)
+    }
+
     /// 404: no such snapshot, or no such piece of it.
     pub(in crate::api) fn no_snapshot() -> Problem {
         let detail = "This node does not have the snapshot or the piece. It may have restarted, or closed the snapshot because nobody read it.";
@@ -62,10 +68,10 @@ impl Problem {
         Problem::own(StatusCode::CONFLICT, "one-site", "Not one of two sites", detail)
     }
 
-    /// 409: the order to give up the other site names another one.
+    /// 409: the request to give up the other site names another one.
     pub(in crate::api) fn other_site_name(other: &str) -> Problem {
         let detail = format!(
-            "The other site of this node is {other}, and the order confirms another name; nothing was changed."
+            "The other site of this node is {other}, but the request confirms another name; nothing was changed."
         );
         Problem::own(StatusCode::CONFLICT, "other-site-name", "Not the other site", detail).and("otherSite", other)
     }
@@ -82,13 +88,13 @@ impl Problem {
     /// 409: this site may lack changes of the one that is to be given up.
     pub(in crate::api) fn site_loss(losses: &[String]) -> Problem {
         let lost = losses.join("; ");
-        let detail = format!("This may lose {lost}. The order does not accept that, so nothing was changed.");
+        let detail = format!("This may lose {lost}. The request does not accept a loss, so nothing was changed.");
         Problem::own(StatusCode::CONFLICT, "site-loss", "Changes may be lost", detail).and("losses", losses)
     }
 
-    /// 503: the other site may have been given up. A repeated order does no harm.
+    /// 503: the other site may have been given up. A repeated request does no harm.
     pub(in crate::api) fn give_up_unconfirmed(why: &str) -> Problem {
-        let detail = format!("The other site may or may not have been given up: {why}. Repeat the order.");
+        let detail = format!("The other site may or may not have been given up: {why}. Repeat the request.");
         Problem::in_doubt(detail)
     }
 }

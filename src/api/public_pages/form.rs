@@ -23,9 +23,9 @@ use crate::bridge::LinkAnswer;
 use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, FormUser, Home};
 use carom_model::access::Role;
 use carom_model::access::miss_limiter::RequestOrigin;
-use carom_model::dates;
 use carom_model::domains::redirects::TargetKind;
 use carom_model::domains::{DEFAULT_DOMAIN, DomainIndex, DomainName};
+use carom_model::formats::dates;
 use carom_model::link::Link;
 use carom_model::redirect::MissLimit;
 use carom_model::redirect::Notice;
@@ -45,7 +45,7 @@ const FOREIGN: &str = "This form was sent from another site. Fill it in on this 
 const STALE: &str = "This page is out of date. Reload it, then try again.";
 
 /// A browser that is signed in at the console, and may create links.
-struct Visitor {
+struct FormVisitor {
     /// Context of the API key that it signed in with.
     context: Context,
     session: Session,
@@ -54,16 +54,16 @@ struct Visitor {
 }
 
 /// Reason to show the form again.
-enum Refusal {
+enum FormRefusal {
     /// Some fields are invalid.
     Fields(Vec<Invalid>),
     /// The request failed for another reason.
     Problem(Problem),
 }
 
-impl From<Problem> for Refusal {
-    fn from(problem: Problem) -> Refusal {
-        Refusal::Problem(problem)
+impl From<Problem> for FormRefusal {
+    fn from(problem: Problem) -> FormRefusal {
+        FormRefusal::Problem(problem)
     }
 }
 
@@ -98,7 +98,7 @@ impl Context {
 
     /// Returns the browser of a request, if it is signed in at the console of this node under the host name of this
     /// request, and its key may create links.
-    fn form_visitor(&self, headers: &HeaderMap) -> Option<Visitor> {
+    fn form_visitor(&self, headers: &HeaderMap) -> Option<FormVisitor> {
         let now_ms = self.services.unix_ms();
         let mut sessions = tokens(headers).filter_map(|(_, token)| self.site.sessions.find(token, now_ms));
         sessions.find_map(|session| {
@@ -106,7 +106,7 @@ impl Context {
             let caller = Rc::new(context.caller.within(session.life.clone()));
             let name = self.services.keys().find_hash(session.key, now_ms).and_then(|(entry, _)| entry.name.clone());
             let name = name.map_or_else(|| session.app.clone(), |name| name.to_string());
-            Some(Visitor {
+            Some(FormVisitor {
                 context: Context { caller, ..context },
                 user: FormUser { name, csrf: session.csrf.clone() },
                 session,
@@ -228,11 +228,11 @@ impl Context {
         &self,
         form: &Form,
         source: Option<RequestOrigin>,
-        visitor: Option<Visitor>,
+        visitor: Option<FormVisitor>,
     ) -> Result<Context, Problem> {
         let key = Some(form.get("key").trim()).filter(|key| !key.is_empty());
         match visitor {
-            Some(Visitor { context, session, .. }) if key.is_none() => {
+            Some(FormVisitor { context, session, .. }) if key.is_none() => {
                 if session.has_csrf_token(form.get("csrf").as_bytes()) {
                     Ok(context)
                 } else {
@@ -247,8 +247,8 @@ impl Context {
         &self,
         form: &Form,
         source: Option<RequestOrigin>,
-        visitor: Option<Visitor>,
-    ) -> Result<CreatedLink, Refusal> {
+        visitor: Option<FormVisitor>,
+    ) -> Result<CreatedLink, FormRefusal> {
         let domain = self.caller.implied_domain().cloned();
         let context = self.sender_of(form, source, visitor)?;
         let context = Context { caller: Rc::new(context.caller.with_implied_domain(domain)), ..context };
@@ -259,25 +259,25 @@ impl Context {
             Ok(create) if invalid.is_empty() => {
                 // Programs import links that have expired already; a person has mistyped the date.
                 if create.policy.valid_until_ms.is_some_and(|ms| ms <= self.services.unix_ms()) {
-                    Err(Refusal::Fields(vec![Invalid::new("validUntil", "must be in the future")]))
+                    Err(FormRefusal::Fields(vec![Invalid::new("validUntil", "must be in the future")]))
                 } else {
                     Ok(context.create_link(create).await?)
                 }
             }
             read => {
                 invalid.extend(read.err().into_iter().flatten());
-                Err(Refusal::Fields(invalid))
+                Err(FormRefusal::Fields(invalid))
             }
         }
     }
 
     /// Shows the form again with the values that were sent, each error beside its field.
-    fn show_again(&self, form: &Form, refusal: Refusal, user: Option<FormUser>) -> ApiResponse {
+    fn show_again(&self, form: &Form, refusal: FormRefusal, user: Option<FormUser>) -> ApiResponse {
         let values = FORM_FIELDS.iter().map(|(name, _)| ((*name).to_owned(), form.get(name).to_owned())).collect();
         let (mut errors, mut problem) = (BTreeMap::new(), None);
         let is_open = FORM_FIELDS.iter().any(|(name, is_option)| *is_option && !form.get(name).is_empty());
         match refusal {
-            Refusal::Fields(invalid) => {
+            FormRefusal::Fields(invalid) => {
                 for Invalid { field, reason } in invalid {
                     if self.has_field(&field) {
                         _ = errors.insert(field, sentence(&reason));
@@ -288,7 +288,7 @@ impl Context {
                 let home = Home { values, errors, problem, is_open, user, ..Home::default() };
                 self.show_form(StatusCode::BAD_REQUEST, home)
             }
-            Refusal::Problem(of) => {
+            FormRefusal::Problem(of) => {
                 let about = match of.status() {
                     StatusCode::UNAUTHORIZED => Some(("key", "Invalid, expired or revoked key.".to_owned())),
                     _ if of.is_slug_taken() => Some(("customSlug", "This slug is already in use.".to_owned())),

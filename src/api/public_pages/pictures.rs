@@ -80,7 +80,8 @@ mod tests {
             assert_eq!(pictures.get(&key(0)), Some(picture.clone()), "it is asked for all the time");
             assert!(pictures.bytes <= PICTURES_KEPT_BYTES, "{}", pictures.bytes);
         }
-        assert!(pictures.get(&key(999)).is_some() && pictures.get(&key(1)).is_none());
+        assert!(pictures.get(&key(999)).is_some());
+        assert!(pictures.get(&key(1)).is_none());
         assert!(pictures.kept.len() > PICTURES_KEPT_BYTES / (8 * 1024) / 2);
         let before = pictures.bytes;
         pictures.keep(key(999), picture);

@@ -10,7 +10,6 @@ use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::create::instant;
 use super::list::no_list;
 use super::short_urls::{read_object, write_failed};
 use crate::api::context::Context;
@@ -23,8 +22,9 @@ use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX, KEYS_WRITTEN_AT_ONCE};
 use carom_model::access::registry::{Grant, Keyring, Refusal};
 use carom_model::access::usage::App;
 use carom_model::access::{AppName, KEY_NAME_LEN_MAX, KeyDomains, KeyName, Role};
-use carom_model::dates;
 use carom_model::domains::Domains;
+use carom_model::formats::dates;
+use carom_model::link::fields::{app_name, instant};
 
 /// Returns the methods that a path below `/apps` allows; `None` if no such path exists.
 pub(in crate::api) fn methods_at(segments: &[&str]) -> Option<&'static str> {
@@ -159,7 +159,7 @@ fn read_grant(fields: &Map<String, Value>, served: &Domains, now_ms: u64) -> Res
     for (name, value) in fields {
         let read = match name.as_str() {
             "name" | "role" | "expires" | "createsPerSecond" | "domains" if value.is_null() => Ok(()),
-            "app" => app_of(value).map(|name| app = Some(name)),
+            "app" => app_name(value).map(|name| app = Some(name)),
             "name" => key_name_of(value).map(|name| key_name = Some(name)),
             "role" => role_of(value).map(|named| role = named),
             "expires" => expiry_of(value, now_ms).map(|ms| expires_ms = Some(ms)),
@@ -181,10 +181,6 @@ fn read_grant(fields: &Map<String, Value>, served: &Domains, now_ms: u64) -> Res
         Some(app) if invalid.is_empty() => Ok(Grant { app, name: key_name, role, expires_ms, creates, domains }),
         _ => Err(invalid),
     }
-}
-
-fn app_of(value: &Value) -> Result<AppName, String> {
-    AppName::parse(value.as_str().ok_or("must be a string")?).map_err(|error| error.to_string())
 }
 
 fn key_name_of(value: &Value) -> Result<KeyName, String> {

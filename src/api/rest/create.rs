@@ -1,25 +1,21 @@
 //! Reads and checks a request that creates a link. Reports every invalid field at once, by name.
 
-use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 
-use carom_shards::{Code, CodeLength, Policy, RedirectStatus};
+use carom_shards::{Code, CodeLength, Policy};
 use serde_json::{Map, Value};
 
 use crate::api::problem::Invalid;
-use carom_model::access::{APP_VERSION_LEN_MAX, KeyDomains, is_app_version};
-use carom_model::dates;
+use carom_model::access::KeyDomains;
 use carom_model::destination::hosts::HostSet;
 use carom_model::destination::long_url::{Authority, LongUrl};
 use carom_model::domains::{DomainName, Domains};
-use carom_model::link::labels::{self, LinkLabels, Tags};
-use carom_model::link::patch::starts_after_expiry;
+use carom_model::link::fields::{LONG_URL, LinkField, app_version, destination, flag, text, whole_number};
+use carom_model::link::labels::LinkLabels;
+use carom_model::link::patch::{Patch, starts_after_expiry};
 use carom_model::link::private_code::RandomSlug;
 use carom_model::link::slugs::SlugRules;
-
-/// Upper limit of the seconds for which clients may cache a redirect: the largest that HTTP caches understand (RFC
-/// 9111, section 1.2.2).
-const CACHE_SECONDS_MAX: u64 = 2_147_483_647;
+use carom_model::link::{Criteria, Criterion};
 
 /// Lengths that a client may ask for with `shortCodeLength`, in characters. Shlink has the same minimum.
 const RANDOM_LEN: RangeInclusive<usize> = 4..=32;
@@ -28,46 +24,25 @@ const RANDOM_LEN: RangeInclusive<usize> = 4..=32;
 /// nothing; any other value is refused rather than ignored.
 const NEUTRAL: &[(&str, &[&str])] = &[("validateUrl", &["null", "false"])];
 
-/// Fields that only a create may have, so that a change may send them with `null` alone.
-const OF_CREATE: &[&str] = &["shortCodeLength", "pathPrefix"];
+/// Fields of a create that a change may send with `null`, which changes nothing. Any other value is refused there.
+const NULL_IN_CHANGES: &[&str] = &["shortCodeLength", "pathPrefix"];
 
-/// Fields that only a node with all links can obey.
+/// Fields of a request that only a node with all links can carry out.
 const OF_ALL_LINKS: [&str; 3] = ["maxVisits", "crawlable", "findIfExists"];
 
-/// The fault of such a field on other nodes.
+/// The fault of a field of [`OF_ALL_LINKS`] on a node with a shared home of links.
 const NOT_IN_SHARED_HOME: &str =
     "is not available on a node with links.home = \"shared\", which does not store all links";
 
-/// Optional fields that say how to create a link. For all optional fields, `null` means the same as absence.
-const CREATE_FIELDS: &[&str] = &["customSlug", "shortCodeLength", "pathPrefix", "private", "findIfExists"];
+/// Optional fields that a create has and a change lacks. For all optional fields, `null` means the same as absence.
+const CREATE_FIELDS: &[&str] = &["customSlug", "shortCodeLength", "pathPrefix", "private", "findIfExists", APP_VERSION];
 
-/// Optional fields of a link, each with the function that reads it. A line of an import has the same ones.
-const LINK_FIELDS: &[(&str, ReadField)] = &[
-    ("validSince", |value, link| instant(value).map(|ms| link.policy.valid_since_ms = Some(ms))),
-    ("validUntil", |value, link| instant(value).map(|ms| link.policy.valid_until_ms = Some(ms))),
-    ("redirectStatus", |value, link| redirect_status(value).map(|status| link.policy.status = status)),
-    ("cacheSeconds", |value, link| cache_seconds(value).map(|seconds| link.policy.cache_seconds = Some(seconds))),
-    ("title", |value, link| title(value).map(|title| link.labels.title = title)),
-    ("tags", |value, link| tags(value).map(|tags| link.labels.tags = tags)),
-    ("forwardQuery", |value, link| flag(value).map(|wanted| link.policy.forward_query = wanted)),
-    ("archived", |value, link| flag(value).map(|wanted| link.policy.archived = wanted)),
-    ("maxVisits", |value, link| max_visits(value).map(|visits| link.policy.max_visits = Some(visits))),
-    ("crawlable", |value, link| flag(value).map(|wanted| link.labels.crawlable = wanted)),
-    ("appVersion", |value, link| app_version(value).map(|version| link.labels.app_version = Some(version))),
-];
-
-/// Reads the value of one field into a link, or returns the reason why it is invalid.
-type ReadField = fn(&Value, &mut LinkDraft) -> Result<(), String>;
-
-/// The link that a request describes, without its destination and its slug.
-struct LinkDraft {
-    policy: Policy,
-    labels: LinkLabels,
-}
+/// The field with the version of the app that creates the link.
+const APP_VERSION: &str = "appVersion";
 
 /// Limits and lists against which a request is checked.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::api) struct Bounds<'a> {
+pub(in crate::api) struct RequestLimits<'a> {
     /// Hosts and ports of the service itself, which are forbidden as destinations.
     pub(in crate::api) own: &'a [Authority],
     /// Hosts that are allowed as destinations; `None`: all.
@@ -86,7 +61,7 @@ pub(in crate::api) struct Bounds<'a> {
     pub(in crate::api) home_is_shared: bool,
 }
 
-impl Bounds<'_> {
+impl RequestLimits<'_> {
     /// Returns the fields of a request that need all links, if this node does not store them.
     pub(super) fn refused_by_shared_home(&self, fields: &Map<String, Value>) -> Vec<Invalid> {
         let asks = |name: &&&str| match fields.get(**name) {
@@ -100,7 +75,7 @@ impl Bounds<'_> {
 
 /// A slug that a client determines, in whole or in part.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::api) enum Slug {
+pub(in crate::api) enum RequestedSlug {
     /// The client chose it.
     Chosen(Code),
     /// The client chose its length or its prefix; the rest is random.
@@ -112,13 +87,14 @@ pub(in crate::api) enum Slug {
 pub(in crate::api) struct Create {
     pub(in crate::api) target: LongUrl,
     /// The slug that the client chose; `None` for a generated code.
-    pub(in crate::api) slug: Option<Slug>,
+    pub(in crate::api) slug: Option<RequestedSlug>,
     pub(in crate::api) policy: Policy,
     pub(in crate::api) labels: LinkLabels,
     /// True if the link gets a long random code that cannot be guessed.
     pub(in crate::api) private: bool,
-    /// True if an existing link with the same destination may be returned (`findIfExists`).
-    pub(in crate::api) find: bool,
+    /// Properties of an existing link with the same destination that may be returned (`findIfExists`); `None` if only a
+    /// new link may be.
+    pub(in crate::api) find: Option<Criteria>,
 }
 
 impl Create {
@@ -126,12 +102,14 @@ impl Create {
     ///
     /// # Errors
     /// Every field that is invalid, with the reason.
-    pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<Create, Vec<Invalid>> {
+    pub(in crate::api) fn read(
+        fields: &Map<String, Value>,
+        bounds: &RequestLimits<'_>,
+    ) -> Result<Create, Vec<Invalid>> {
         let mut invalid = Vec::new();
-        let mut target = None;
+        let (mut target, mut served, mut version) = (None, None, None);
         let mut slug = SlugFields::default();
-        let policy = Policy { forward_query: true, ..Policy::default() };
-        let mut link = LinkDraft { policy, labels: LinkLabels::default() };
+        let mut patch = Patch::default();
         let (mut find, mut private) = (false, false);
         let mut take = |field: &str, result: Result<(), String>| {
             if let Err(reason) = result {
@@ -142,23 +120,30 @@ impl Create {
                 });
             }
         };
-        take("longUrl", long_url(fields.get("longUrl"), bounds).map(|url| target = Some(url)));
-        take("domain", domain(fields.get("domain"), bounds).map(|domain| link.labels.domain = domain));
+        take(LONG_URL, long_url(fields.get(LONG_URL), bounds).map(|url| target = Some(url)));
+        take("domain", domain(fields.get("domain"), bounds).map(|domain| served = domain));
         for (name, value) in fields {
             match name.as_str() {
-                "longUrl" | "domain" => {}
+                LONG_URL | "domain" => {}
                 _ if value.is_null() && is_known(name) => {}
                 // The forms of Shlink's clients send an empty string for a field that was left empty.
-                "customSlug" | "pathPrefix" | "validSince" | "validUntil" | "maxVisits" if value == "" => {}
+                "customSlug" | "pathPrefix" if value == "" => {}
                 "customSlug" => take(name, text(value).map(|chosen| slug.chosen = Some(chosen))),
                 "pathPrefix" => take(name, text(value).map(|prefix| slug.prefix = Some(prefix))),
                 "shortCodeLength" => take(name, code_len(value).map(|len| slug.len = Some(len))),
                 "private" => take(name, flag(value).map(|wanted| private = wanted)),
                 "findIfExists" => take(name, flag(value).map(|wanted| find = wanted)),
-                _ => take(name, link_field(name).map_or_else(|| neutral(name, value), |read| read(value, &mut link))),
+                APP_VERSION => take(name, app_version(value).map(|known| version = Some(known))),
+                _ => take(
+                    name,
+                    LinkField::named(name)
+                        .map_or_else(|| require_neutral(name, value), |field| field.read(value, &mut patch)),
+                ),
             }
         }
-        let LinkDraft { policy, labels } = link;
+        let mut policy = Policy { forward_query: true, ..Policy::default() };
+        let mut labels = LinkLabels { domain: served, app_version: version, ..LinkLabels::default() };
+        patch.set_fields(&mut policy, &mut labels);
         let (of_slug, slug) = (slug.named(), slug.into_slug(bounds.slugs));
         if let (true, Some(name)) = (private, of_slug) {
             invalid.push(Invalid::new(
@@ -178,10 +163,40 @@ impl Create {
             invalid.push(Invalid::new("validSince", "must be before validUntil"));
         }
         match target {
-            Some(target) if invalid.is_empty() => Ok(Create { target, slug, policy, labels, private, find }),
+            Some(target) if invalid.is_empty() => {
+                let find = find.then(|| criteria(fields, bounds));
+                Ok(Create { target, slug, policy, labels, private, find })
+            }
             _ => Err(invalid),
         }
     }
+}
+
+/// Returns the properties that a create names, for the search of an existing link. As in Shlink, a title does not count. A
+/// caller with a domain of its own always names one.
+fn criteria(fields: &Map<String, Value>, bounds: &RequestLimits<'_>) -> Criteria {
+    let is_empty =
+        |value: &Value| value.is_null() || value == "" || value.as_array().is_some_and(|list| list.is_empty());
+    let named = fields.iter().filter(|(_, value)| !is_empty(value)).map(|(name, _)| name.as_str());
+    let has_domain = bounds.limited.is_some() || bounds.implied_domain.is_some();
+    let of_caller = has_domain.then_some(Criterion::Domain);
+    named.filter_map(criterion).chain(of_caller).fold(Criteria::NONE, Criteria::with)
+}
+
+/// Returns the property that a field of a create names.
+fn criterion(field: &str) -> Option<Criterion> {
+    Some(match field {
+        "domain" => Criterion::Domain,
+        "tags" => Criterion::Tags,
+        "validSince" => Criterion::ValidSince,
+        "validUntil" => Criterion::ValidUntil,
+        "maxVisits" => Criterion::MaxVisits,
+        "redirectStatus" => Criterion::RedirectStatus,
+        "cacheSeconds" => Criterion::CacheSeconds,
+        "forwardQuery" => Criterion::ForwardQuery,
+        "crawlable" => Criterion::Crawlable,
+        _ => return None,
+    })
 }
 
 /// The fields of a create that determine its slug.
@@ -207,58 +222,49 @@ impl SlugFields<'_> {
     ///
     /// # Errors
     /// The invalid field, with the reason.
-    fn into_slug(self, rules: SlugRules) -> Result<Option<Slug>, (&'static str, String)> {
+    fn into_slug(self, rules: SlugRules) -> Result<Option<RequestedSlug>, (&'static str, String)> {
         let prefix = self.prefix.unwrap_or_default();
         match (self.chosen, self.len) {
             (Some(chosen), _) => {
                 let code = rules.parse(&format!("{prefix}{chosen}"));
-                Ok(Some(Slug::Chosen(code.map_err(|error| ("customSlug", error.to_string()))?)))
+                Ok(Some(RequestedSlug::Chosen(code.map_err(|error| ("customSlug", error.to_string()))?)))
             }
             (None, None) if prefix.is_empty() => Ok(None),
             (None, len) => {
                 let len = len.unwrap_or(CodeLength::DEFAULT.get());
                 let random = RandomSlug::new(prefix, len, rules).map_err(|error| ("pathPrefix", error.to_string()))?;
-                Ok(Some(Slug::Random(random)))
+                Ok(Some(RequestedSlug::Random(random)))
             }
         }
     }
 }
 
-/// Returns the function that reads an optional field of a link; `None` if a link has no such field.
-fn link_field(name: &str) -> Option<ReadField> {
-    LINK_FIELDS.iter().find(|(known, _)| *known == name).map(|(_, read)| *read)
-}
-
 /// True if a field describes the link itself, so that a line of an import may have it as well.
 pub(super) fn describes_link(name: &str) -> bool {
-    matches!(name, "longUrl" | "domain") || link_field(name).is_some()
+    matches!(name, LONG_URL | "domain" | APP_VERSION) || LinkField::named(name).is_some()
 }
 
 /// True if a create may have an optional field of that name.
 pub(super) fn is_known(name: &str) -> bool {
-    CREATE_FIELDS.contains(&name) || link_field(name).is_some() || NEUTRAL.iter().any(|(known, _)| *known == name)
+    CREATE_FIELDS.contains(&name) || LinkField::named(name).is_some() || NEUTRAL.iter().any(|(known, _)| *known == name)
 }
 
-pub(in crate::api) fn long_url(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<LongUrl, String> {
-    match value {
-        None | Some(Value::Null) => Err("is missing; expected the URL to shorten".to_owned()),
-        Some(Value::String(text)) => {
-            let url = LongUrl::parse(text, bounds.own).map_err(|error| error.to_string())?;
-            match (bounds.allowed, bounds.blocked) {
-                (_, Some(hosts)) if hosts.has(url.host()) => Err("points to a host on the block list".to_owned()),
-                (Some(hosts), _) if !hosts.has(url.host()) => {
-                    Err("points to a host that is not on the allow list".to_owned())
-                }
-                _ => Ok(url),
-            }
-        }
-        Some(_) => Err("must be a string".to_owned()),
+/// Reads a destination, and compares its host with the lists of hosts.
+///
+/// # Errors
+/// The reason why it is invalid.
+pub(in crate::api) fn long_url(value: Option<&Value>, bounds: &RequestLimits<'_>) -> Result<LongUrl, String> {
+    let url = destination(value, bounds.own)?;
+    match (bounds.allowed, bounds.blocked) {
+        (_, Some(hosts)) if hosts.has(url.host()) => Err("points to a host on the block list".to_owned()),
+        (Some(hosts), _) if !hosts.has(url.host()) => Err("points to a host that is not on the allow list".to_owned()),
+        _ => Ok(url),
     }
 }
 
 /// Returns the domain with that name, or the caller's own if the request names none; `None` is the default domain.
 /// The service must serve the domain, and the caller must be allowed to use it.
-fn domain(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<Option<DomainName>, String> {
+fn domain(value: Option<&Value>, bounds: &RequestLimits<'_>) -> Result<Option<DomainName>, String> {
     let name = match value {
         None | Some(Value::Null) => "",
         Some(value) => value.as_str().ok_or("must be a string such as \"go.example\"")?,
@@ -286,62 +292,17 @@ fn domain(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<Option<DomainNam
     }
 }
 
-fn text(value: &Value) -> Result<&str, String> {
-    value.as_str().ok_or_else(|| "must be a string".to_owned())
-}
-
 fn code_len(value: &Value) -> Result<usize, String> {
     let len = whole_number(value).map(|len| len as usize).filter(|len| RANDOM_LEN.contains(len));
     len.ok_or_else(|| format!("must be a whole number from {} to {}", RANDOM_LEN.start(), RANDOM_LEN.end()))
 }
 
-pub(in crate::api) fn instant(value: &Value) -> Result<u64, String> {
-    let text = value.as_str().ok_or("must be a string such as \"2027-01-31T12:00:00+00:00\"")?;
-    dates::parse(text).map_err(|error| error.to_string())
-}
-
-/// Returns the integer that a JSON number stands for, also if it is written as `3.0`: JSON has one kind of numbers.
-pub(super) fn whole_number(value: &Value) -> Option<u64> {
-    let is_whole = |number: &f64| number.fract() == 0.0 && (0.0..=u32::MAX as f64).contains(number);
-    value.as_u64().or_else(|| value.as_f64().filter(is_whole).map(|number| number as u64))
-}
-
-pub(in crate::api) fn redirect_status(value: &Value) -> Result<RedirectStatus, String> {
-    let number = whole_number(value).and_then(RedirectStatus::from_number);
-    number.ok_or_else(|| "must be one of 301, 302, 303, 307, 308".to_owned())
-}
-
-pub(in crate::api) fn cache_seconds(value: &Value) -> Result<u32, String> {
-    let seconds = whole_number(value).filter(|&seconds| seconds <= CACHE_SECONDS_MAX).map(|seconds| seconds as u32);
-    seconds.ok_or_else(|| format!("must be a whole number from 0 to {CACHE_SECONDS_MAX}"))
-}
-
-pub(in crate::api) fn max_visits(value: &Value) -> Result<NonZeroU32, String> {
-    let visits = whole_number(value).and_then(|visits| u32::try_from(visits).ok()).and_then(NonZeroU32::new);
-    visits.ok_or_else(|| format!("must be a whole number from 1 to {}", u32::MAX))
-}
-
-pub(in crate::api) fn title(value: &Value) -> Result<Option<String>, String> {
-    labels::title(value.as_str().ok_or("must be a string")?).map_err(|error| error.to_string())
-}
-
-pub(in crate::api) fn tags(value: &Value) -> Result<Tags, String> {
-    let list = value.as_array().map(|list| list.iter().map(Value::as_str).collect::<Option<Vec<&str>>>());
-    let list = list.flatten().ok_or("must be a list of strings")?;
-    Tags::of(list).map_err(|error| error.to_string())
-}
-
-fn app_version(value: &Value) -> Result<String, String> {
-    let text = value.as_str().filter(|text| is_app_version(text)).map(str::to_owned);
-    text.ok_or_else(|| format!("must be a string of 1 to {APP_VERSION_LEN_MAX} printable ASCII characters"))
-}
-
-pub(in crate::api) fn flag(value: &Value) -> Result<bool, String> {
-    value.as_bool().ok_or_else(|| "must be true or false".to_owned())
-}
-
-pub(in crate::api) fn neutral(name: &str, value: &Value) -> Result<(), String> {
-    if OF_CREATE.contains(&name) {
+/// Accepts a field that sets nothing here only with a value that asks for nothing.
+///
+/// # Errors
+/// The reason why the field or its value is refused.
+pub(in crate::api) fn require_neutral(name: &str, value: &Value) -> Result<(), String> {
+    if NULL_IN_CHANGES.contains(&name) {
         return if value.is_null() { Ok(()) } else { Err("applies only when a link is created".to_owned()) };
     }
     match NEUTRAL.iter().find(|(known, _)| *known == name) {
@@ -355,10 +316,12 @@ pub(in crate::api) fn neutral(name: &str, value: &Value) -> Result<(), String> {
 mod tests {
     use super::*;
     use carom_model::link::slugs::SlugCase;
+    use carom_shards::RedirectStatus;
     use serde_json::json;
+    use std::num::NonZeroU32;
 
     fn read(body: &Value) -> Result<Create, Vec<String>> {
-        Create::read(body.as_object().unwrap(), &Bounds::default())
+        Create::read(body.as_object().unwrap(), &RequestLimits::default())
             .map_err(|invalid| invalid.into_iter().map(|one| one.field).collect())
     }
 
@@ -380,19 +343,22 @@ mod tests {
         assert_eq!((create.policy.forward_query, create.policy.archived), (false, true));
         assert_eq!((create.labels.title.as_deref(), create.labels.tags.joined()), (Some("T"), "a\nb"));
         assert_eq!((create.policy.max_visits, create.labels.crawlable), (NonZeroU32::new(7), true));
-        assert!(create.find && !create.private);
+        assert!(create.find.is_some());
+        assert!(!create.private);
         let plain = read(&json!({"longUrl": "http://a/", "private": true})).unwrap();
-        assert!(plain.policy.forward_query && plain.private, "the query goes along unless that is not wanted");
+        assert!(plain.policy.forward_query, "the query goes along unless that is not wanted");
+        assert!(plain.private, "the query goes along unless that is not wanted");
     }
 
-    fn chosen(slug: &str) -> Slug {
-        Slug::Chosen(Code::parse(slug.as_bytes()).unwrap())
+    fn chosen(slug: &str) -> RequestedSlug {
+        RequestedSlug::Chosen(Code::parse(slug.as_bytes()).unwrap())
     }
 
     #[test]
     fn a_slug_is_chosen_or_random() {
-        let random =
-            |prefix: &str, len| Some(Slug::Random(RandomSlug::new(prefix, len, SlugRules::default()).unwrap()));
+        let random = |prefix: &str, len| {
+            Some(RequestedSlug::Random(RandomSlug::new(prefix, len, SlugRules::default()).unwrap()))
+        };
         for (fields, slug) in [
             (json!({}), None),
             (json!({"pathPrefix": "", "shortCodeLength": null}), None),
@@ -427,14 +393,17 @@ mod tests {
         let read = |fields: Value| {
             let mut body = json!({"longUrl": "http://a/"});
             body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-            let create = Create::read(body.as_object().unwrap(), &Bounds { slugs, ..Bounds::default() });
+            let create = Create::read(body.as_object().unwrap(), &RequestLimits { slugs, ..RequestLimits::default() });
             create.map(|create| create.slug).map_err(|invalid| invalid[0].field.clone())
         };
         let paths = Code::from_slug(b"docs/2026/start").unwrap();
-        assert_eq!(read(json!({"customSlug": "/Docs/2026/Start/"})), Ok(Some(Slug::Chosen(paths))));
-        assert_eq!(read(json!({"pathPrefix": "/docs/", "customSlug": "2026/start"})), Ok(Some(Slug::Chosen(paths))));
+        assert_eq!(read(json!({"customSlug": "/Docs/2026/Start/"})), Ok(Some(RequestedSlug::Chosen(paths))));
+        assert_eq!(
+            read(json!({"pathPrefix": "/docs/", "customSlug": "2026/start"})),
+            Ok(Some(RequestedSlug::Chosen(paths)))
+        );
         let random = RandomSlug::new("docs/", 5, slugs).unwrap();
-        assert_eq!(read(json!({"pathPrefix": "Docs/", "shortCodeLength": 5})), Ok(Some(Slug::Random(random))));
+        assert_eq!(read(json!({"pathPrefix": "Docs/", "shortCodeLength": 5})), Ok(Some(RequestedSlug::Random(random))));
         for (fields, wrong) in [
             (json!({"customSlug": "a//b"}), "customSlug"),
             (json!({"customSlug": "a/../b"}), "customSlug"),
@@ -449,10 +418,46 @@ mod tests {
     #[test]
     fn fields_that_were_left_empty_ask_for_nothing() {
         let create = read(&json!({"longUrl": "http://a/", "customSlug": "", "validUntil": "", "title": ""})).unwrap();
-        assert_eq!((create.slug, create.policy.valid_until_ms, create.find), (None, None, false));
+        assert_eq!((create.slug, create.policy.valid_until_ms, create.find), (None, None, None));
         for (asked, find) in [(json!(null), false), (json!(false), false), (json!(true), true)] {
-            assert_eq!(read(&json!({"longUrl": "http://a/", "findIfExists": asked})).unwrap().find, find);
+            assert_eq!(read(&json!({"longUrl": "http://a/", "findIfExists": asked})).unwrap().find.is_some(), find);
         }
+    }
+
+    #[test]
+    fn existing_link_must_have_what_is_named() {
+        let of = |criteria: &[Criterion]| criteria.iter().copied().fold(Criteria::NONE, Criteria::with);
+        for (fields, criteria) in [
+            (
+                json!({"title": "T", "appVersion": "1", "pathPrefix": "a", "tags": [], "maxVisits": null, "validSince": ""}),
+                of(&[]),
+            ),
+            (json!({"tags": ["a"], "maxVisits": 3}), of(&[Criterion::Tags, Criterion::MaxVisits])),
+            (
+                json!({"validSince": "2026-01-31T12:00:00Z", "validUntil": "2027-01-31T12:00:00Z"}),
+                of(&[Criterion::ValidSince, Criterion::ValidUntil]),
+            ),
+            (
+                json!({"redirectStatus": 301, "cacheSeconds": 5}),
+                of(&[Criterion::RedirectStatus, Criterion::CacheSeconds]),
+            ),
+            (json!({"forwardQuery": true, "crawlable": false}), of(&[Criterion::ForwardQuery, Criterion::Crawlable])),
+        ] {
+            let mut body = json!({"longUrl": "http://a/", "findIfExists": true});
+            body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            assert_eq!(read(&body).unwrap().find, Some(criteria), "{fields}");
+        }
+        let domains = carom_model::testing::three_domains();
+        let read = |body: &Value, limited| {
+            let bounds = RequestLimits { domains: Some(&domains), limited, ..RequestLimits::default() };
+            Create::read(body.as_object().unwrap(), &bounds).unwrap().find
+        };
+        let named = json!({"longUrl": "http://a/", "findIfExists": true, "domain": "go.test"});
+        assert_eq!(read(&named, None), Some(of(&[Criterion::Domain])));
+        let unnamed = json!({"longUrl": "http://a/", "findIfExists": true});
+        assert_eq!(read(&unnamed, None), Some(Criteria::NONE));
+        let limited = KeyDomains::from_names(["go.test"]).unwrap();
+        assert_eq!(read(&unnamed, Some(&limited)), Some(of(&[Criterion::Domain])));
     }
 
     #[test]

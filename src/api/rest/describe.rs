@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use crate::api::context::Context;
 use carom_model::access::AppName;
-use carom_model::dates;
 use carom_model::destination::hosts::{HostSet, host_of};
 use carom_model::domains::{DomainName, Domains};
+use carom_model::formats::dates;
 use carom_model::link::Link;
 use carom_model::visits::tally::VisitCounts;
 

@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 use hyper::{Request, StatusCode, header};
 use serde_json::{Map, Value, json};
 
-use super::create::{Bounds, long_url};
+use super::create::{RequestLimits, long_url};
 use super::short_urls::{read_object, refused, write_failed};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
@@ -133,7 +133,7 @@ impl RedirectsEdit {
     ///
     /// # Errors
     /// Every field that is invalid, with the reason.
-    fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<RedirectsEdit, Vec<Invalid>> {
+    fn read(fields: &Map<String, Value>, bounds: &RequestLimits<'_>) -> Result<RedirectsEdit, Vec<Invalid>> {
         const DOMAIN: &str = "domain";
         let is_known = |name: &str| name == DOMAIN || TargetKind::ALL.iter().any(|kind| kind.field() == name);
         let unknown = fields.keys().filter(|name| !is_known(name));
@@ -168,7 +168,7 @@ impl RedirectsEdit {
 ///
 /// # Errors
 /// The reason for which it is invalid.
-fn fixed_url(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<LongUrl, String> {
+fn fixed_url(value: Option<&Value>, bounds: &RequestLimits<'_>) -> Result<LongUrl, String> {
     match value.and_then(Value::as_str).and_then(placeholder_in) {
         Some(placeholder) => Err(format!("has {placeholder}, which carom does not fill in; expected a fixed URL")),
         None => long_url(value, bounds),
@@ -199,7 +199,7 @@ mod tests {
 
     fn read(body: &Value) -> Result<RedirectsEdit, Vec<String>> {
         let own = [Authority::of("https://s.test").unwrap()];
-        let bounds = Bounds { own: &own, ..Bounds::default() };
+        let bounds = RequestLimits { own: &own, ..RequestLimits::default() };
         let read = RedirectsEdit::read(body.as_object().unwrap(), &bounds);
         read.map_err(|invalid| invalid.into_iter().map(|one| one.field).collect())
     }

@@ -1,4 +1,4 @@
-//! `GET /rest/v3/events`, which reads the event log from a cursor on, the dead letters of the sinks, and
+//! The API of events: reads of the event log from a cursor on (`GET /rest/v3/events`), the dead letters of the sinks, and
 //! `GET /rest/v3/mercure-info`.
 
 use hyper::StatusCode;
@@ -13,9 +13,9 @@ use crate::api::response::{ApiResponse, json as json_answer, json_text};
 use crate::bridge::events::{EventQuery, EventRequest, EventsFound};
 use carom_limits::{EVENTS_PER_PAGE, EVENTS_PER_PAGE_MAX};
 use carom_model::access::Role;
-use carom_model::dates;
 use carom_model::domains::Domains;
 use carom_model::events::{EventId, EventType};
+use carom_model::formats::dates;
 use carom_model::link::Link;
 use carom_model::visits::record::VisitRecord;
 use carom_model::visits::tally::VisitCounts;

@@ -12,10 +12,10 @@ use crate::bridge::{BULK_PATH, CHANGES_PATH, IMPORT_PATH};
 use carom_model::visits::breakdown::VisitProperty;
 
 /// Parameters that several requests have in common.
-pub(in crate::api) type Group = &'static [&'static str];
+pub(in crate::api) type ParameterGroup = &'static [&'static str];
 
 /// Parameters that select links.
-const OF_LINKS: Group = &[
+const OF_LINKS: ParameterGroup = &[
     "searchTerm",
     "tags[]",
     "tagsMode",
@@ -32,7 +32,7 @@ const OF_LINKS: Group = &[
 ];
 
 /// Parameters that select visits by time and by kind of visitor.
-const OF_VISITS: Group = &["startDate", "endDate", "excludeBots"];
+const OF_VISITS: ParameterGroup = &["startDate", "endDate", "excludeBots"];
 
 /// Parameters that each select the visits with one value of a property.
 const PROPERTIES: [&str; VisitProperty::ALL.len()] = {
@@ -46,10 +46,10 @@ const PROPERTIES: [&str; VisitProperty::ALL.len()] = {
 };
 
 /// Parameters that select the page of a list.
-const PAGE: Group = &["page", "itemsPerPage"];
+const PAGE: ParameterGroup = &["page", "itemsPerPage"];
 
 /// Paths and methods of the REST API, each with its query parameters, in groups. `[]` marks a list.
-const PARAMETERS: &[(&str, &str, &[Group])] = &[
+const PARAMETERS: &[(&str, &str, &[ParameterGroup])] = &[
     ("/rest/v3/short-urls", "GET", &[PAGE, OF_LINKS, &["orderBy", "cursor"]]),
     ("/rest/v3/short-urls", "POST", &[&["format"]]),
     (BULK_PATH, "POST", &[&["dryRun"]]),
@@ -60,7 +60,7 @@ const PARAMETERS: &[(&str, &str, &[Group])] = &[
     (SINGLE_STEP_PATH, "GET", &[&["apiKey", "longUrl", "format"]]),
     ("/rest/v3/short-urls/{shortCode}", "GET", &[&["domain"]]),
     ("/rest/v3/short-urls/{shortCode}", "PATCH", &[&["domain"]]),
-    ("/rest/v3/short-urls/{shortCode}", "DELETE", &[&["domain", "purge"]]),
+    ("/rest/v3/short-urls/{shortCode}", "DELETE", &[&["domain", "purge", "after"]]),
     ("/rest/v3/short-urls/{shortCode}/redirect-rules", "GET", &[&["domain"]]),
     ("/rest/v3/short-urls/{shortCode}/redirect-rules", "POST", &[&["domain"]]),
     (
@@ -98,7 +98,7 @@ pub(in crate::api) fn check(path: &str, method: &Method, query: Option<&str>) ->
 ///
 /// # Errors
 /// Every unknown parameter, with the known ones.
-pub(in crate::api) fn check_names(query: Option<&str>, known: &[Group]) -> Result<(), Vec<Invalid>> {
+pub(in crate::api) fn check_names(query: Option<&str>, known: &[ParameterGroup]) -> Result<(), Vec<Invalid>> {
     let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(()) };
     let mut invalid: Vec<Invalid> = Vec::new();
     for (name, value) in pairs(query) {
@@ -116,14 +116,14 @@ pub(in crate::api) fn check_names(query: Option<&str>, known: &[Group]) -> Resul
 }
 
 /// Returns the parameters of a path and method, in groups.
-fn known_at(path: &str, method: &str) -> &'static [Group] {
+fn known_at(path: &str, method: &str) -> &'static [ParameterGroup] {
     let route = route_of(path);
     let known = PARAMETERS.iter().find(|(known, of, _)| Some(*known) == route && *of == method);
     known.map_or(&[], |(_, _, groups)| groups)
 }
 
 /// True if a parameter is known, by its name, an alias, or as an item of a list.
-fn is_known(name: &str, known: &[Group]) -> bool {
+fn is_known(name: &str, known: &[ParameterGroup]) -> bool {
     let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
     known.iter().copied().flatten().any(|known| match known.strip_suffix("[]") {
         None => name == *known,

@@ -3,19 +3,19 @@
 
 use serde_json::{Map, Value};
 
-use super::create::{self, Bounds, cache_seconds, flag, instant, long_url, max_visits, redirect_status, tags, title};
+use super::create::{self, RequestLimits, long_url};
 use crate::api::problem::Invalid;
-use carom_model::link::labels::Tags;
+use carom_model::link::fields::{LONG_URL, LinkField};
 use carom_model::link::patch::Patch;
 
-/// Fields that only a create may set.
+/// Fields that a link keeps as its create set them.
 const LASTING: &[&str] = &["customSlug", "shortCode", "private", "findIfExists", "dateCreated", "domain"];
 
 /// Reads the fields of the body.
 ///
 /// # Errors
 /// Every field that is invalid, with the reason.
-pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<Patch, Vec<Invalid>> {
+pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &RequestLimits<'_>) -> Result<Patch, Vec<Invalid>> {
     let mut patch = Patch::default();
     let mut invalid = bounds.refused_by_shared_home(fields);
     for (name, value) in fields {
@@ -30,48 +30,28 @@ pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> 
     if invalid.is_empty() { Ok(patch) } else { Err(invalid) }
 }
 
-fn take(patch: &mut Patch, name: &str, value: &Value, bounds: &Bounds<'_>) -> Result<(), String> {
-    // Forms send an empty string for a cleared field.
-    let is_empty = value.is_null() || value == "";
-    match name {
-        "longUrl" if value.is_null() => {}
-        "longUrl" => patch.target = Some(long_url(Some(value), bounds)?.into()),
-        "redirectStatus" if value.is_null() => patch.status = Some(Default::default()),
-        "redirectStatus" => patch.status = Some(redirect_status(value)?),
-        "cacheSeconds" if value.is_null() => patch.cache_seconds = Some(None),
-        "cacheSeconds" => patch.cache_seconds = Some(Some(cache_seconds(value)?)),
-        "validSince" if is_empty => patch.valid_since_ms = Some(None),
-        "validSince" => patch.valid_since_ms = Some(Some(instant(value)?)),
-        "validUntil" if is_empty => patch.valid_until_ms = Some(None),
-        "validUntil" => patch.valid_until_ms = Some(Some(instant(value)?)),
-        "maxVisits" if is_empty => patch.max_visits = Some(None),
-        "maxVisits" => patch.max_visits = Some(Some(max_visits(value)?)),
-        "crawlable" if value.is_null() => patch.crawlable = Some(false),
-        "crawlable" => patch.crawlable = Some(flag(value)?),
-        "title" if is_empty => patch.title = Some(None),
-        "title" => patch.title = Some(title(value)?),
-        "tags" if value.is_null() => patch.tags = Some(Tags::default()),
-        "tags" => patch.tags = Some(tags(value)?),
-        "forwardQuery" if value.is_null() => patch.forward_query = Some(true),
-        "forwardQuery" => patch.forward_query = Some(flag(value)?),
-        "archived" if value.is_null() => patch.archived = Some(false),
-        "archived" => patch.archived = Some(flag(value)?),
-        "domain" if is_empty => {}
-        _ if LASTING.contains(&name) => {
-            return Err("cannot be changed; create another link".to_owned());
-        }
-        _ => create::neutral(name, value)?,
+fn take(patch: &mut Patch, name: &str, value: &Value, bounds: &RequestLimits<'_>) -> Result<(), String> {
+    if let Some(field) = LinkField::named(name) {
+        return field.read(value, patch);
     }
-    Ok(())
+    match name {
+        LONG_URL if value.is_null() => Ok(()),
+        LONG_URL => long_url(Some(value), bounds).map(|url| patch.target = Some(url.into())),
+        // Forms send an empty string for a cleared field.
+        "domain" if value.is_null() || value == "" => Ok(()),
+        _ if LASTING.contains(&name) => Err("cannot be changed; create another link".to_owned()),
+        _ => create::require_neutral(name, value),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carom_model::link::labels::Tags;
     use serde_json::json;
 
     fn read(body: &Value) -> Result<Patch, Vec<String>> {
-        super::read(body.as_object().unwrap(), &Bounds::default())
+        super::read(body.as_object().unwrap(), &RequestLimits::default())
             .map_err(|invalid| invalid.into_iter().map(|one| one.field).collect())
     }
 

@@ -2,7 +2,8 @@
 //! `GET /rest/v3/purges/{purgeId}`.
 //!
 //! A purge begins before its links are deleted, and runs even if some deletes fail: it leaves out links that still exist.
-//! So every link that a request deletes is purged, also if the request ends early.
+//! So every link that a request deletes is purged, also if the request ends early. In a shared home, a thread of the node
+//! looks for the links of `POST /rest/v3/purges` and deletes them, after the response.
 
 use std::sync::Arc;
 
@@ -11,7 +12,6 @@ use hyper::{Request, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::bulk::edit::{BulkEdit, EditTarget};
 use super::bulk::matching::{CONFIRMED_MAX, SAMPLE_LEN};
 use super::describe::ShortUrl;
 use super::list::filter_within;
@@ -22,16 +22,17 @@ use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer};
 use crate::bridge::handle::LongKind;
 use crate::bridge::{
-    DeleteAnswer, EndedAnswer, ListRequest, PurgeAnswer, PurgeNode, PurgeOrder, PurgeProgress, PurgeSite, PurgeStep,
-    StoreRequest, Ticket,
+    DeleteAnswer, EndedAnswer, ListRequest, PurgeAnswer, PurgeFailure, PurgeNode, PurgeOrder, PurgeProgress, PurgeSite,
+    PurgeStep, SelectionProgress, StoreRequest, Ticket,
 };
 use carom_limits::{BULK_CHUNK_LINES, BULK_COUNT_TIME_MAX, LIST_PER_PAGE_MAX, PURGE_LINKS_MAX, SEARCH_TERM_MAX};
 use carom_model::access::{AppName, Role};
-use carom_model::dates;
 use carom_model::destination::long_url::LongUrl;
+use carom_model::formats::dates;
 use carom_model::link::Link;
 use carom_model::link::labels::Tags;
-use carom_model::purge::{EndedLinks, EndedSelector, PurgeId, PurgedLink};
+use carom_model::purge::selection::PurgeSelection;
+use carom_model::purge::{EndedPage, EndedPlace, EndedSelector, PurgeId, PurgedLink, without_repeats};
 use carom_model::query::{Filter, UnreadableIndex};
 use carom_model::visits::tally::VisitCounts;
 use carom_shards::DomainId;
@@ -85,6 +86,13 @@ struct PurgeBegun {
     purge: Option<ShownPurge>,
 }
 
+impl PurgeBegun {
+    /// The answer of a request that has deleted no link: none matches, or the node has yet to find them.
+    fn with_none_deleted(purge: Option<ShownPurge>) -> PurgeBegun {
+        PurgeBegun { deleted: 0, failed: 0, left: 0, deleted_before: 0, purge }
+    }
+}
+
 /// A purge in the API.
 #[derive(Serialize)]
 struct ShownPurge {
@@ -96,6 +104,19 @@ struct ShownPurge {
     sites: Vec<ShownSite>,
     step: Option<ShownStep>,
     error: Option<String>,
+    selection: Option<ShownSelection>,
+}
+
+/// The search for the links of a purge in a shared home, in the API.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ShownSelection {
+    only_counts: bool,
+    examined: u64,
+    matched: u64,
+    unreadable: u64,
+    ended: bool,
+    stopped: Option<String>,
 }
 
 /// A node and its part in a purge.
@@ -123,7 +144,7 @@ struct ShownStep {
 
 impl ShownPurge {
     fn of(progress: PurgeProgress) -> ShownPurge {
-        let PurgeProgress { id, at_ms, links, is_complete, nodes, sites, step, error } = progress;
+        let PurgeProgress { id, at_ms, links, is_complete, nodes, sites, step, error, selection } = progress;
         let shown = |PurgeNode { node, is_complete, silent_since_ms }| ShownNode {
             node,
             complete: is_complete,
@@ -134,7 +155,15 @@ impl ShownPurge {
         let sites = sites.into_iter().map(shown).collect();
         let step = step.map(|PurgeStep { what, since_ms }| ShownStep { what, since: dates::format(since_ms) });
         let (id, date) = (id.to_string(), dates::format(at_ms));
-        ShownPurge { id, date, links, complete: is_complete, nodes, sites, step, error }
+        let selection = selection.map(ShownSelection::of);
+        ShownPurge { id, date, links, complete: is_complete, nodes, sites, step, error, selection }
+    }
+}
+
+impl ShownSelection {
+    fn of(progress: SelectionProgress) -> ShownSelection {
+        let SelectionProgress { only_counts, examined, matched, unreadable, has_ended: ended, stopped } = progress;
+        ShownSelection { only_counts, examined, matched, unreadable, ended, stopped }
     }
 }
 
@@ -178,8 +207,8 @@ impl PurgeSelector {
         }
     }
 
-    /// Returns the selection among links that were deleted before; `None` if it can have none. `domain_named` returns the
-    /// ID of a domain.
+    /// Returns the selection among links that were deleted before, or that are in a shared home; `None` if it can have none.
+    /// `domain_named` returns the ID of a domain.
     fn of_ended(&self, domain_named: impl Fn(&str) -> Option<Option<DomainId>>) -> Option<EndedSelector> {
         Some(match self {
             PurgeSelector::Domain(name) => EndedSelector::Domain(domain_named(name)?),
@@ -264,7 +293,8 @@ impl Context {
         let (link, _) = self.find_in(code, query).await?;
         let links = vec![PurgedLink::of(&link)];
         let begun = self.order_purge(|ticket| PurgeOrder::Begin { links, ticket }).await?;
-        let (code, by, author) = (link.code, self.caller.scope(), self.author());
+        // A later link of the code is in no purge.
+        let (code, by, author) = (link.code, self.caller.scope().only(link.identity()), self.author());
         let answer = self.services.store(|ticket| StoreRequest::Delete { code, by, author, ticket }).await;
         let run = self.run_purge(begun.id).await;
         match answer {
@@ -287,6 +317,9 @@ impl Context {
         let fields = read_object(&self.services, request).await?;
         let PurgeRequest { selector, confirmed } =
             PurgeRequest::read(&fields).map_err(|invalid| Problem::invalid(&invalid))?;
+        if !self.services.stores_all_links() {
+            return self.select_in_home(&selector, confirmed).await;
+        }
         let (count, links) = self.selected(&selector).await?;
         let ended = self.ended(&selector).await?;
         let Some(confirmed) = confirmed else {
@@ -300,8 +333,7 @@ impl Context {
             return Err(Problem::more_links_match(confirmed, count));
         }
         if links.is_empty() && ended.is_empty() {
-            let nothing = PurgeBegun { deleted: 0, failed: 0, left: 0, deleted_before: 0, purge: None };
-            return Ok(json_answer(StatusCode::OK, &nothing));
+            return Ok(json_answer(StatusCode::OK, &PurgeBegun::with_none_deleted(None)));
         }
         let long = self.services.begin_long(LongKind::Bulk, self.caller.name());
         let _long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
@@ -314,6 +346,17 @@ impl Context {
         let purge = Some(ShownPurge::of(run));
         let (failed, left) = (links.len() as u64 - deleted, count.saturating_sub(links.len() as u64));
         Ok(json_answer(StatusCode::ACCEPTED, &PurgeBegun { deleted, failed, left, deleted_before, purge }))
+    }
+
+    /// Orders the node to read all links of a shared home, and to purge or count those that a request selects. That may
+    /// take hours, so the response does not wait for it.
+    async fn select_in_home(&self, selector: &PurgeSelector, confirmed: Option<u64>) -> Result<ApiResponse, Problem> {
+        let Some(selector) = selector.of_ended(|name| self.domain_named(name)) else {
+            return Ok(json_answer(StatusCode::OK, &PurgeBegun::with_none_deleted(None)));
+        };
+        let selection = PurgeSelection { selector, scope: self.caller.scope(), confirmed };
+        let begun = self.order_purge(|ticket| PurgeOrder::Select { selection, ticket }).await?;
+        Ok(json_answer(StatusCode::ACCEPTED, &PurgeBegun::with_none_deleted(Some(ShownPurge::of(begun)))))
     }
 
     /// Returns the number of links that a request selects, and the oldest of them, as many as a purge may have.
@@ -346,23 +389,25 @@ impl Context {
         }
     }
 
-    /// Returns the links that a request selects among those that were deleted before and whose history the node still has,
-    /// as many as a purge may have, and as can be found in the time for a count.
+    /// Returns the links that a request selects among those that were deleted or have expired before, as far as the node still
+    /// has their history, their events, or their texts in the search index: as many as a purge may have, and as can be found
+    /// in the time for a count.
     async fn ended(&self, selector: &PurgeSelector) -> Result<Vec<PurgedLink>, Problem> {
         let Some(selector) = selector.of_ended(|name| self.domain_named(name)) else { return Ok(Vec::new()) };
         let (scope, began_ms) = (self.caller.scope(), self.services.unix_ms());
-        let (mut links, mut from) = (Vec::new(), Vec::new());
+        let (mut links, mut from) = (Vec::new(), EndedPlace::default());
         loop {
-            let (selector, behind) = (selector.clone(), from);
-            let asked = self.services.list(|ticket| ListRequest::Ended { selector, behind, ticket }).await;
+            let selector = selector.clone();
+            let asked = self.services.list(|ticket| ListRequest::Ended { selector, from, ticket }).await;
             let found: EndedAnswer =
                 asked.map_err(|why| Problem::unavailable(format!("No links can be found now: {why}.")))?;
             let unreadable = |UnreadableIndex| Problem::unavailable("The histories of deleted links cannot be read.");
-            let EndedLinks { links: more, behind } = found.map_err(unreadable)?;
+            let EndedPage { links: more, next } = found.map_err(unreadable)?;
             links.extend(more.into_iter().filter(|link| scope.has_domain(link.code.domain())));
+            links = without_repeats(links);
             links.truncate(PURGE_LINKS_MAX);
             let is_late = self.services.unix_ms().saturating_sub(began_ms) > BULK_COUNT_TIME_MAX.as_millis() as u64;
-            match behind {
+            match next {
                 Some(next) if links.len() < PURGE_LINKS_MAX && !is_late => from = next,
                 _ => return Ok(links),
             }
@@ -382,10 +427,16 @@ impl Context {
     /// Deletes links. Returns the number of those that are deleted.
     async fn delete_all(&self, links: &[Arc<Link>]) -> u64 {
         let mut deleted = 0;
+        let (scope, author) = (self.caller.scope(), self.author());
         for some in links.chunks(BULK_CHUNK_LINES) {
-            let targets: Vec<EditTarget> = some.iter().map(|link| EditTarget::of(link, BulkEdit::Delete)).collect();
-            let results = self.edit_all(&targets.iter().collect::<Vec<&EditTarget>>()).await;
-            deleted += results.iter().filter(|result| result.is_ok()).count() as u64;
+            let answers = self.services.store_all(some.len(), |at, ticket| StoreRequest::Delete {
+                code: some[at].code,
+                // Since the links were listed, a code may have got another one, which is in no purge.
+                by: scope.clone().only(some[at].identity()),
+                author: author.clone(),
+                ticket,
+            });
+            deleted += answers.await.into_iter().filter(|answer| *answer == DeleteAnswer::Deleted).count() as u64;
         }
         deleted
     }
@@ -395,9 +446,8 @@ impl Context {
         &self,
         order: impl FnOnce(Ticket<PurgeAnswer>) -> PurgeOrder,
     ) -> Result<PurgeProgress, Problem> {
-        let failed = |why: &str| Problem::unavailable(format!("Links cannot be purged now: {why}."));
-        let progress = self.services.purge(order).await.map_err(|why| failed(&why))?;
-        progress.ok_or_else(|| failed("the node no longer knows the purge"))
+        let progress = self.services.purge(order).await.map_err(|failure| not_begun(&failure))?;
+        progress.ok_or_else(|| not_begun(&PurgeFailure::Refused("the node no longer knows the purge".to_owned())))
     }
 
     /// Runs a purge whose links have been deleted. A purge that gets no such order runs later by itself.
@@ -408,7 +458,7 @@ impl Context {
             ))
         };
         let progress = self.services.purge(|ticket| PurgeOrder::Run { id, ticket }).await;
-        progress.map_err(|why| unconfirmed(&why))?.ok_or_else(|| unconfirmed("the node no longer knows it"))
+        progress.map_err(|why| unconfirmed(&why.to_string()))?.ok_or_else(|| unconfirmed("the node no longer knows it"))
     }
 
     /// Handles `GET /rest/v3/purges/{purgeId}`: shows how far a purge has come.
@@ -419,6 +469,16 @@ impl Context {
             Ok(None) => Problem::no_purge(id).into_answer(),
             Err(why) => Problem::unavailable(format!("The purge cannot be read now: {why}.")).into_answer(),
         }
+    }
+}
+
+/// Returns the response to an order to begin a purge, if the thread has not carried it out.
+fn not_begun(failure: &PurgeFailure) -> Problem {
+    match failure {
+        PurgeFailure::Refused(why) => Problem::unavailable(format!("Links cannot be purged now: {why}.")),
+        PurgeFailure::Unconfirmed(why) => Problem::in_doubt(format!(
+            "The purge cannot be confirmed: {why}. The node may still purge the links. Look which of them are left before you try again."
+        )),
     }
 }
 
@@ -438,6 +498,14 @@ mod tests {
     fn read(text: &str) -> Result<PurgeRequest, Vec<String>> {
         let fields: Map<String, Value> = serde_json::from_str(text).unwrap();
         PurgeRequest::read(&fields).map_err(|invalid| invalid.into_iter().map(|one| one.field).collect())
+    }
+
+    #[test]
+    fn a_late_purge_may_still_begin() {
+        let late = not_begun(&PurgeFailure::Unconfirmed("nobody answered")).detail();
+        assert!(late.starts_with("The purge cannot be confirmed: nobody answered. "), "{late}");
+        let full = not_begun(&PurgeFailure::Refused("it is full".to_owned())).detail();
+        assert_eq!(full, "Links cannot be purged now: it is full.");
     }
 
     #[test]

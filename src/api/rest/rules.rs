@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::create::{Bounds, long_url};
+use super::create::{RequestLimits, long_url};
 use super::short_urls::{changed, read_object};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
@@ -16,18 +16,15 @@ use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json_text, to_json};
 use crate::bridge::StoreRequest;
 use crate::bridge::geo::source;
-use carom_limits::{CONDITIONS_WRITTEN_AT_ONCE, REDIRECT_RULES_MAX, RULE_CONDITIONS_MAX};
+use carom_limits::CONDITIONS_WRITTEN_AT_ONCE;
 use carom_model::access::Role;
 use carom_model::clients::locations::{GeoLocation, GeoSource};
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_model::link::Link;
+use carom_model::link::fields::REDIRECT_RULES as RULES;
 use carom_model::link::patch::Patch;
-use carom_model::link::rules::{
-    ConditionError, ConditionType, RedirectCondition, RedirectRule, RedirectRules, RuleVisitor, VisitorPlace,
-};
-
-/// The field with the rules.
-const RULES: &str = "redirectRules";
+use carom_model::link::rules::json::{self as rules_json, RuleFault, UnknownRuleFields};
+use carom_model::link::rules::{RedirectCondition, RedirectRules, RuleVisitor, VisitorPlace};
 
 impl Context {
     /// Handles `GET /rest/v3/short-urls/{shortCode}/redirect-rules`: returns the rules of a link.
@@ -160,7 +157,7 @@ fn described(link: &Link) -> Value {
 ///
 /// # Errors
 /// Every field that is invalid, by its path.
-pub(super) fn read_list(list: Value, bounds: &Bounds<'_>) -> Result<RedirectRules, Vec<Invalid>> {
+pub(super) fn read_list(list: Value, bounds: &RequestLimits<'_>) -> Result<RedirectRules, Vec<Invalid>> {
     read(&Map::from_iter([(RULES.to_owned(), list)]), bounds)
 }
 
@@ -168,90 +165,22 @@ pub(super) fn read_list(list: Value, bounds: &Bounds<'_>) -> Result<RedirectRule
 ///
 /// # Errors
 /// Every field that is invalid, by its path.
-pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<RedirectRules, Vec<Invalid>> {
+pub(in crate::api) fn read(
+    fields: &Map<String, Value>,
+    bounds: &RequestLimits<'_>,
+) -> Result<RedirectRules, Vec<Invalid>> {
     let unknown = fields.keys().filter(|name| *name != RULES);
     let mut invalid: Vec<Invalid> = unknown.map(|name| Invalid::new(name, "is not a known field")).collect();
-    let list = match fields.get(RULES) {
-        Some(Value::Array(list)) if list.len() <= REDIRECT_RULES_MAX => &list[..],
-        Some(Value::Array(_)) => {
-            let reason = format!("are too many; a link has at most {REDIRECT_RULES_MAX} rules");
-            invalid.push(Invalid::new(RULES, reason));
-            &[]
-        }
-        Some(_) => {
-            invalid.push(Invalid::new(RULES, "must be a list of rules"));
-            &[]
-        }
-        None => {
-            invalid.push(Invalid::new(RULES, "is missing; expected a list of rules"));
-            &[]
-        }
-    };
-    let mut rules = Vec::with_capacity(list.len());
-    for (place, value) in list.iter().enumerate() {
-        rules.extend(read_rule(&format!("{RULES}[{place}]"), value, bounds, &mut invalid));
-    }
-    if !invalid.is_empty() {
+    let Some(list) = fields.get(RULES) else {
+        invalid.push(Invalid::new(RULES, "is missing; expected a list of rules"));
         return Err(invalid);
-    }
-    RedirectRules::new(rules).map_err(|error| vec![Invalid::new(RULES, error.to_string())])
-}
-
-fn read_rule(at: &str, value: &Value, bounds: &Bounds<'_>, invalid: &mut Vec<Invalid>) -> Option<RedirectRule> {
-    let Some(fields) = value.as_object() else {
-        invalid.push(Invalid::new(at, "must be an object with longUrl and conditions"));
-        return None;
     };
-    let unknown = fields.keys().filter(|name| !["longUrl", "conditions", "priority"].contains(&name.as_str()));
-    invalid.extend(unknown.map(|name| Invalid::new(format!("{at}.{name}"), "is not a known field")));
-    // The order of the list decides, as in Shlink.
-    if fields.get("priority").is_some_and(|priority| !priority.is_null() && !priority.is_number()) {
-        invalid.push(Invalid::new(format!("{at}.priority"), "must be a number"));
-    }
-    let url = long_url(fields.get("longUrl"), bounds);
-    let url = url.map_err(|reason| invalid.push(Invalid::new(format!("{at}.longUrl"), reason))).ok();
-    let conditions_at = format!("{at}.conditions");
-    let Some(list) = fields.get("conditions").and_then(Value::as_array) else {
-        invalid.push(Invalid::new(conditions_at, "must be a list of conditions"));
-        return None;
-    };
-    if !(1..=RULE_CONDITIONS_MAX).contains(&list.len()) {
-        invalid.push(Invalid::new(conditions_at, format!("must have 1 to {RULE_CONDITIONS_MAX} conditions")));
-        return None;
-    }
-    let read = |(place, value)| read_condition(&format!("{conditions_at}[{place}]"), value, invalid);
-    let conditions: Vec<Option<RedirectCondition>> = list.iter().enumerate().map(read).collect();
-    let conditions: Vec<RedirectCondition> = conditions.into_iter().collect::<Option<_>>()?;
-    Some(RedirectRule { long_url: String::from(url?).into(), conditions: conditions.into() })
-}
-
-fn read_condition(at: &str, value: &Value, invalid: &mut Vec<Invalid>) -> Option<RedirectCondition> {
-    let Some(fields) = value.as_object() else {
-        invalid.push(Invalid::new(at, "must be an object with type, matchKey and matchValue"));
-        return None;
-    };
-    let unknown = fields.keys().filter(|name| !["type", "matchKey", "matchValue"].contains(&name.as_str()));
-    invalid.extend(unknown.map(|name| Invalid::new(format!("{at}.{name}"), "is not a known field")));
-    let Some(kind) = fields.get("type").and_then(Value::as_str).and_then(ConditionType::named) else {
-        let names = ConditionType::ALL.map(|(_, name)| name).join(", ");
-        invalid.push(Invalid::new(format!("{at}.type"), format!("must be one of {names}")));
-        return None;
-    };
-    let mut text = |name: &str| match fields.get(name) {
-        None | Some(Value::Null) => Some(None),
-        Some(Value::String(text)) => Some(Some(text.as_str())),
-        Some(_) => {
-            invalid.push(Invalid::new(format!("{at}.{name}"), "must be a string or null"));
-            None
-        }
-    };
-    let (key, value) = (text("matchKey"), text("matchValue"));
-    match RedirectCondition::new(kind, key?, value?) {
-        Ok(condition) => Some(condition),
-        Err(error) => {
-            let name = if matches!(error, ConditionError::Key(_)) { "matchKey" } else { "matchValue" };
-            invalid.push(Invalid::new(format!("{at}.{name}"), error.to_string()));
-            None
+    match rules_json::read(list, UnknownRuleFields::Refused, &|value| long_url(value, bounds)) {
+        Ok(rules) if invalid.is_empty() => Ok(rules),
+        Ok(_) => Err(invalid),
+        Err(faults) => {
+            invalid.extend(faults.into_iter().map(|RuleFault { field, reason }| Invalid { field, reason }));
+            Err(invalid)
         }
     }
 }
@@ -327,9 +256,10 @@ impl TriedVisitor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carom_limits::REDIRECT_RULES_MAX;
 
     fn invalid(body: &Value) -> Vec<String> {
-        let read = read(body.as_object().unwrap(), &Bounds::default());
+        let read = read(body.as_object().unwrap(), &RequestLimits::default());
         read.err().unwrap_or_default().into_iter().map(|one| one.field).collect()
     }
 

@@ -9,7 +9,7 @@ use hyper::header::{self, HeaderName};
 use hyper::{HeaderMap, Request, StatusCode};
 use serde_json::{Map, Value};
 
-use super::create::{Bounds, Create, Slug};
+use super::create::{Create, RequestLimits, RequestedSlug};
 use super::patch;
 use super::single_step::wants_text;
 use crate::api::context::Context;
@@ -25,8 +25,8 @@ use carom_limits::{REUSES_TRIED_MAX, SHORT_BODY_LEN};
 use carom_model::access::Scope;
 use carom_model::access::idempotency::{Idempotency, IdempotencyKey, PendingCreate};
 use carom_model::access::usage::Quota;
-use carom_model::dates::{INSTANT_MS_MAX, whole_second};
 use carom_model::domains::{DomainName, Domains};
+use carom_model::formats::dates::{INSTANT_MS_MAX, whole_second};
 use carom_model::link::private_code::{self, RandomSlug};
 use carom_model::link::{Link, Origin, Reuse, Version};
 use carom_model::replication::formats;
@@ -49,7 +49,7 @@ const REPLAYED_FIELD: HeaderName = HeaderName::from_static("idempotent-replayed"
 const NEEDS_REDIS: &str = "this request needs Redis, which does not answer";
 
 /// A link to show, with its visits where they are known.
-pub(in crate::api) type Shown = (Arc<Link>, Option<VisitCounts>);
+pub(in crate::api) type ShownLink = (Arc<Link>, Option<VisitCounts>);
 
 /// A link that was created or found.
 pub(in crate::api) struct CreatedLink {
@@ -87,9 +87,9 @@ impl Context {
     }
 
     /// Runs `read` with the limits for this caller's destinations and domains.
-    pub(in crate::api) fn bounded<T>(&self, read: impl FnOnce(&Bounds<'_>) -> T) -> T {
+    pub(in crate::api) fn bounded<T>(&self, read: impl FnOnce(&RequestLimits<'_>) -> T) -> T {
         let (allowed, blocked) = (self.services.allowed(), self.services.blocked());
-        read(&Bounds {
+        read(&RequestLimits {
             own: &self.site.own,
             allowed: allowed.as_deref(),
             blocked: blocked.as_deref(),
@@ -115,7 +115,7 @@ impl Context {
         Ok((created, is_repeated))
     }
 
-    /// Reads the fields of a create, with the idempotency key among them, or else the one of its request.
+    /// Reads the fields of a create. An idempotency key among them comes before that of the request.
     ///
     /// # Errors
     /// 400 with every field that is invalid.
@@ -187,7 +187,7 @@ impl Context {
         created.map(|(link, counts)| CreatedLink { link, counts, quota }).map_err(|problem| problem.with_quota(quota))
     }
 
-    async fn create_one(&self, create: Create, pending: Option<Rc<PendingCreate>>) -> Result<Shown, Problem> {
+    async fn create_one(&self, create: Create, pending: Option<Rc<PendingCreate>>) -> Result<ShownLink, Problem> {
         let code = match &create.slug {
             Some(slug) => self.code_of(slug)?,
             None => self.fresh_code(create.private).await?,
@@ -198,7 +198,7 @@ impl Context {
     }
 
     /// Turns the store's reply into a link. Tries further codes if the code is taken.
-    pub(in crate::api) async fn finish(&self, new: NewLink, answer: CreateAnswer) -> Result<Shown, Problem> {
+    pub(in crate::api) async fn finish(&self, new: NewLink, answer: CreateAnswer) -> Result<ShownLink, Problem> {
         let (mut new, mut answer) = (new, answer);
         for tried in 1.. {
             match answer {
@@ -224,7 +224,7 @@ impl Context {
             let code = match (new.link.origin, &new.random) {
                 (Origin::Custom, Some(random)) => Context::random_code(random)?,
                 // The link that was found may have been deleted meanwhile.
-                (Origin::Custom, None) if new.reuse == Reuse::OfSlug => new.link.code,
+                (Origin::Custom, None) if matches!(new.reuse, Reuse::OfSlug(_)) => new.link.code,
                 (Origin::Custom, None) => return Err(taken(&new.link)),
                 (Origin::Issued, _) => self.fresh_code(new.link.is_private()).await?,
             };
@@ -251,10 +251,10 @@ impl Context {
     /// # Errors
     /// 503 if the slug needs random characters, and the operating system provides none; or if it has slashes, and a node
     /// of the fleet cannot read it.
-    pub(in crate::api) fn code_of(&self, slug: &Slug) -> Result<Code, Problem> {
+    pub(in crate::api) fn code_of(&self, slug: &RequestedSlug) -> Result<Code, Problem> {
         let code = match slug {
-            Slug::Chosen(code) => *code,
-            Slug::Random(random) => Context::random_code(random)?,
+            RequestedSlug::Chosen(code) => *code,
+            RequestedSlug::Random(random) => Context::random_code(random)?,
         };
         if code.has_slashes() && !self.fleet_reads(formats::SLASHES) {
             let detail =
@@ -382,18 +382,23 @@ impl Context {
         changed(answer, code).map_err(|problem| problem.on_domain(domain.as_deref()))
     }
 
-    /// Handles `DELETE /rest/v3/short-urls/{shortCode}`: deletes a link, and with `purge` purges it.
+    /// Handles `DELETE /rest/v3/short-urls/{shortCode}`: deletes a link, with `after` later, and with `purge` purges it.
     pub(in crate::api) async fn delete(&self, code: &str, query: Option<&str>) -> ApiResponse {
         let mut params = Params::of(query);
         let purges = params.flag("purge");
+        // An empty value is an error of `delete_later`, and no delete at once.
+        let is_later = params.list_len("after") > 0;
+        if purges && is_later {
+            params.refuse("after", "must be absent with purge, which begins at once");
+        }
         if let Err(invalid) = params.finish() {
             return Problem::invalid(&invalid).into_answer();
         }
         if purges {
-            return match self.require_all_links("Purges") {
-                Ok(()) => self.purge_link(code, query).await,
-                Err(problem) => problem.into_answer(),
-            };
+            return self.purge_link(code, query).await;
+        }
+        if is_later {
+            return self.delete_later(code, query).await;
         }
         let parsed = match self.code_in(code, query).await {
             Ok(parsed) => parsed,
@@ -411,16 +416,16 @@ impl Context {
     pub(in crate::api) fn new_link(&self, create: Create, code: Code) -> NewLink {
         let is_chosen = create.slug.is_some();
         let random = match &create.slug {
-            Some(Slug::Random(random)) => Some(random.clone()),
-            Some(Slug::Chosen(_)) | None => None,
+            Some(RequestedSlug::Random(random)) => Some(random.clone()),
+            Some(RequestedSlug::Chosen(_)) | None => None,
         };
-        let reuse = match create.slug {
+        let reuse = match (&create.slug, create.find) {
             // A private link is never shared with another caller.
             _ if create.private => Reuse::Never,
-            Some(Slug::Chosen(_)) if create.find => Reuse::OfSlug,
-            _ if create.find => Reuse::Any,
-            Some(_) => Reuse::Never,
-            None => Reuse::Recent,
+            (Some(RequestedSlug::Chosen(_)), Some(criteria)) => Reuse::OfSlug(criteria),
+            (_, Some(criteria)) => Reuse::Any(criteria),
+            (Some(_), None) => Reuse::Never,
+            (None, None) => Reuse::Recent,
         };
         let origin = if is_chosen { Origin::Custom } else { Origin::Issued };
         NewLink { link: Arc::new(self.link_of(create, code, origin)), reuse, random, pending: None }
@@ -486,12 +491,12 @@ pub(super) fn starts_too_late() -> Problem {
 }
 
 /// Returns the error for a request that the store has not carried out, or not for certain.
-pub(super) fn write_failed(failure: &WriteFailure) -> Problem {
+pub(in crate::api) fn write_failed(failure: &WriteFailure) -> Problem {
     match failure {
         WriteFailure::Refused(reason) => refused(reason),
         WriteFailure::Unconfirmed(reason) => Problem::unconfirmed(reason),
-        WriteFailure::NeedsRedis { asked: false } => refused(NEEDS_REDIS),
-        WriteFailure::NeedsRedis { asked: true } => Problem::unconfirmed(NEEDS_REDIS),
+        WriteFailure::NeedsRedis { was_sent: false } => refused(NEEDS_REDIS),
+        WriteFailure::NeedsRedis { was_sent: true } => Problem::unconfirmed(NEEDS_REDIS),
     }
 }
 

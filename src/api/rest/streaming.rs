@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
 
-use crate::api::response::Content;
+use crate::api::response::ResponseBody;
 use carom_limits::SHORT_BODY_LEN;
 
 /// The writing end of a streamed body.
@@ -38,20 +38,20 @@ impl Outlet {
     }
 }
 
-struct Stream<F> {
+struct StreamedBody<F> {
     task: Pin<Box<F>>,
     piece: Rc<Cell<Option<Bytes>>>,
     ended: bool,
 }
 
 /// Returns a body that consists of the pieces that a task writes.
-pub(in crate::api) fn stream<F: Future<Output = ()> + 'static>(task: impl FnOnce(Outlet) -> F) -> Content {
+pub(in crate::api) fn stream<F: Future<Output = ()> + 'static>(task: impl FnOnce(Outlet) -> F) -> ResponseBody {
     let piece = Rc::new(Cell::new(None));
     let task = Box::pin(task(Outlet(Rc::clone(&piece))));
-    Box::pin(Stream { task, piece, ended: false })
+    Box::pin(StreamedBody { task, piece, ended: false })
 }
 
-impl<F: Future<Output = ()>> Body for Stream<F> {
+impl<F: Future<Output = ()>> Body for StreamedBody<F> {
     type Data = Bytes;
     type Error = Infallible;
 

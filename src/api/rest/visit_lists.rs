@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::list::Pagination;
 use super::short_urls::{refused, write_failed};
 use super::visit_filters;
-use super::visits::{Span, describe, parts_of};
+use super::visits::{TimeRange, describe, parts_of};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
@@ -20,8 +20,8 @@ use carom_http::forward;
 use carom_limits::{HISTORY_WRITTEN_AT_ONCE, VISITS_PER_PAGE, VISITS_PER_PAGE_MAX, VISITS_WRITTEN_AT_ONCE};
 use carom_model::access::{Role, Scope};
 use carom_model::clients::locations::{Coordinates, GeoLocation};
-use carom_model::dates;
 use carom_model::domains::{DomainName, Domains};
+use carom_model::formats::dates;
 use carom_model::link::labels::Tags;
 use carom_model::visits::breakdown::{AgentTraits, VisitCondition};
 use carom_model::visits::campaign::Campaign;
@@ -32,7 +32,7 @@ use carom_model::visits::tally::Subject;
 /// The part of a list that a request asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct VisitSpan {
-    span: Span,
+    span: TimeRange,
     without_bots: bool,
     conditions: Vec<VisitCondition>,
     page: u64,
@@ -46,7 +46,7 @@ impl VisitSpan {
             let mut params = Params::of(query);
             visit_filters::app(&mut params);
             let span = VisitSpan {
-                span: Span::read(&mut params),
+                span: TimeRange::read(&mut params),
                 without_bots: params.switch("excludeBots"),
                 conditions: visit_filters::conditions(&params),
                 page: params.number("page", 1, u64::from(u32::MAX)).unwrap_or(1),
@@ -60,7 +60,7 @@ impl VisitSpan {
     }
 
     fn query(&self, selection: VisitSelection) -> VisitQuery {
-        let VisitSpan { span: Span { start_ms, end_ms }, without_bots, page, per_page, .. } = *self;
+        let VisitSpan { span: TimeRange { start_ms, end_ms }, without_bots, page, per_page, .. } = *self;
         let conditions = self.conditions.clone();
         let filter = VisitFilter { selection, start_ms, end_ms, without_bots, conditions };
         VisitQuery { filter, skip: (page - 1) * per_page, take: per_page as usize }
@@ -236,6 +236,10 @@ impl Context {
 /// Serialises a page of visits, with the totals of a link.
 fn written(page: &VisitPage, domains: &Domains, span: &VisitSpan, totals: Option<&VisitHistory>) -> Vec<u8> {
     let mut shown = totals.map_or_else(|| json!({}), |history| describe(history, &span.span));
+    if totals.is_some() && !span.span.is_everything() {
+        // Referrers are counted without their days.
+        shown["referrers"] = Value::Null;
+    }
     let visits = page.records.iter().filter_map(|bytes| VisitRecord::take(&mut &bytes[..]));
     let data: Vec<Value> = visits.map(|visit| described(&visit, domains)).collect();
     let mut pagination = json!(Pagination::of(span.page, span.per_page as usize, data.len(), page.total));

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::short_urls::refused;
 use super::visit_filters;
-use super::visits::{HOUR_MS, Span, entry};
+use super::visits::{HOUR_MS, TimeRange, entry};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
@@ -18,8 +18,8 @@ use crate::bridge::LinkAnswer;
 use crate::bridge::visit_log::{VisitFilter, VisitSelection, VisitStatistics};
 use carom_limits::{VISIT_VALUES_SHOWN, VISIT_VALUES_SHOWN_MAX, VISIT_VALUES_WRITTEN_AT_ONCE};
 use carom_model::access::AppName;
-use carom_model::dates;
 use carom_model::domains::{DomainName, Domains};
+use carom_model::formats::dates;
 use carom_model::link::Link;
 use carom_model::link::labels::Tags;
 use carom_model::visits::breakdown::{ValueCount, VisitCondition, VisitProperty};
@@ -33,9 +33,9 @@ struct StatsRequest {
     /// In the form in which links have it.
     tag: Option<String>,
     domain: Option<String>,
-    /// Only links of this app.
+    /// The app whose links count; `None` for all.
     app: Option<AppName>,
-    span: Span,
+    span: TimeRange,
     without_bots: bool,
     conditions: Vec<VisitCondition>,
     limit: usize,
@@ -64,7 +64,7 @@ impl StatsRequest {
             tag,
             domain: text(&params, "domain"),
             app,
-            span: Span::read(&mut params),
+            span: TimeRange::read(&mut params),
             without_bots: params.switch("excludeBots"),
             conditions: visit_filters::conditions(&params),
             limit: params.number("limit", 1, VISIT_VALUES_SHOWN_MAX).unwrap_or(VISIT_VALUES_SHOWN) as usize,
@@ -87,7 +87,7 @@ impl Context {
     async fn try_visit_stats(&self, query: Option<&str>) -> Result<Vec<u8>, Problem> {
         let request = StatsRequest::read(query).map_err(|invalid| Problem::invalid(&invalid))?;
         let selection = self.counted(&request, query).await?;
-        let (Span { start_ms, end_ms }, without_bots) = (request.span, request.without_bots);
+        let (TimeRange { start_ms, end_ms }, without_bots) = (request.span, request.without_bots);
         let conditions = request.conditions.clone();
         let filter = VisitFilter { selection, start_ms, end_ms, without_bots, conditions };
         let statistics = self.services.count_logged_visits(filter).await.map_err(refused)?;

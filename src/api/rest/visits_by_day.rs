@@ -14,8 +14,8 @@ use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json_text, to_json};
 use crate::bridge::LinkAnswer;
 use carom_limits::{VISIT_DAYS_LINKS_MAX, VISIT_DAYS_MAX, VISIT_DAYS_USUAL, VISIT_DAYS_WRITTEN_AT_ONCE};
-use carom_model::dates;
 use carom_model::domains::DomainName;
+use carom_model::formats::dates;
 use carom_model::link::Link;
 use carom_model::visits::tally::{Subject, VisitCounts};
 

@@ -419,7 +419,8 @@ mod tests {
         for family in families {
             let is_counter = family.kind == MetricKind::Counter;
             assert_eq!(family.name.ends_with("_total"), is_counter, "{}", family.name);
-            assert!(family.name.starts_with("carom_") && family.help.ends_with('.'), "{}", family.name);
+            assert!(family.name.starts_with("carom_"), "{}", family.name);
+            assert!(family.help.ends_with('.'), "{}", family.name);
             assert!(!family.help.contains(['\n', '\\']), "{}", family.name);
         }
         families.iter().map(|family| family.name).collect()

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::api::uptime::uptime;
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_model::replication::formats;
 use carom_model::visits::count_exchange::CountsLack;
 use carom_telemetry::stats::{FleetStats, LogOriginStats, MemberStats, NodeStats, VisitLogStats, VisitOriginStats};
@@ -27,7 +27,7 @@ pub(super) fn describe(node: &NodeStats, now_ms: u64) -> Value {
         return Value::Null;
     }
     let (name, servers) = fleet.about.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let view = View::of(fleet, now_ms);
+    let view = FleetSnapshot::of(fleet, now_ms);
     let members: Vec<Value> = view
         .members
         .iter()
@@ -131,15 +131,19 @@ fn visit_log(log: &VisitLogStats) -> Value {
 
 /// Describes which nodes are in the counts of visits, and which are missing since when; `null` if the node is alone.
 pub(in crate::api) fn sources(node: &NodeStats, now_ms: u64) -> Value {
-    if node.fleet.configured.load(Ordering::Relaxed) { View::of(&node.fleet, now_ms).sources() } else { Value::Null }
+    if node.fleet.configured.load(Ordering::Relaxed) {
+        FleetSnapshot::of(&node.fleet, now_ms).sources()
+    } else {
+        Value::Null
+    }
 }
 
 /// Returns the number of nodes whose visits are missing in the totals of this node.
 pub(in crate::api) fn missing_nodes(fleet: &FleetStats) -> usize {
-    View::of(fleet, 0).lacking().len()
+    FleetSnapshot::of(fleet, 0).lacking().len()
 }
 
-/// Another node or this one, by its last heartbeat.
+/// A node of the fleet, by its last heartbeat.
 struct Member {
     stats: MemberStats,
     silent: Duration,
@@ -147,7 +151,7 @@ struct Member {
 }
 
 /// The fleet at a moment.
-struct View {
+struct FleetSnapshot {
     now_ms: u64,
     me: String,
     is_connected: bool,
@@ -155,15 +159,15 @@ struct View {
     origins: Vec<VisitOriginStats>,
 }
 
-impl View {
-    fn of(fleet: &FleetStats, now_ms: u64) -> View {
+impl FleetSnapshot {
+    fn of(fleet: &FleetStats, now_ms: u64) -> FleetSnapshot {
         let members = fleet.members.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let member = |stats: MemberStats| Member {
             silent: stats.heard.elapsed(),
             about: serde_json::from_str(&stats.about).unwrap_or(Value::Null),
             stats,
         };
-        View {
+        FleetSnapshot {
             now_ms,
             me: fleet.about.lock().unwrap_or_else(PoisonError::into_inner).0.clone(),
             is_connected: fleet.connected.load(Ordering::Acquire),
@@ -241,8 +245,8 @@ mod tests {
         VisitOriginStats { origin: "0a".to_owned(), node, counted, published, lack: None }
     }
 
-    fn view(members: Vec<Member>, origins: Vec<VisitOriginStats>) -> View {
-        View { now_ms: 60_000, me: "n0".to_owned(), is_connected: true, members, origins }
+    fn view(members: Vec<Member>, origins: Vec<VisitOriginStats>) -> FleetSnapshot {
+        FleetSnapshot { now_ms: 60_000, me: "n0".to_owned(), is_connected: true, members, origins }
     }
 
     #[test]
@@ -271,8 +275,9 @@ mod tests {
         let missing = VisitOriginStats { lack: lack("missing"), ..origin("n1", (2, 9)) };
         let nameless = VisitOriginStats { lack: lack("noSlot"), ..origin("", (0, 9)) };
         let mut view = view(vec![member("n0", 0, Value::Null)], vec![missing, nameless, origin("n2", (4, 4))]);
-        let lacking =
-            |view: &View| view.lacking().iter().map(|(node, (why, _))| format!("{node} {why}")).collect::<Vec<_>>();
+        let lacking = |view: &FleetSnapshot| {
+            view.lacking().iter().map(|(node, (why, _))| format!("{node} {why}")).collect::<Vec<_>>()
+        };
         assert_eq!(lacking(&view), ["0a noSlot", "n1 missing"]);
         assert_eq!(view.sources()["nodes"], json!(["n0", "n2"]));
         view.is_connected = false;

@@ -11,7 +11,7 @@ use super::fleet::SILENT_TIME;
 use super::plot::{Sparkline, sparkline};
 use crate::api::response::{ApiResponse, answer, with};
 use crate::pages::Pages;
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_telemetry::readable;
 
 /// Style sheet of the status page.
@@ -43,7 +43,7 @@ struct StatusPage<'a> {
     /// Resolved ones.
     past_alarms: Vec<AlarmRow<'a>>,
     now: Vec<Card>,
-    plots: Vec<Plot>,
+    plots: Vec<CorePlot>,
     cores: Vec<Vec<String>>,
     storage: FoldedCards,
     /// Empty without a fleet.
@@ -71,7 +71,7 @@ struct FoldedCards {
 
 /// The last two minutes of a core.
 #[derive(Debug, Serialize)]
-struct Plot {
+struct CorePlot {
     core: usize,
     now: String,
     /// The plot in words.
@@ -202,7 +202,7 @@ fn now(status: &Value) -> Vec<Card> {
 }
 
 /// Renders the last two minutes of each core.
-fn plots(status: &Value) -> Vec<Plot> {
+fn plots(status: &Value) -> Vec<CorePlot> {
     let series = |core: usize| -> Vec<u64> {
         items(&status["pulse"]["redirects"][core]).map(|number| number.as_u64().unwrap_or(0)).collect()
     };
@@ -213,7 +213,7 @@ fn plots(status: &Value) -> Vec<Plot> {
         let now = readable::grouped(redirects.last().copied().unwrap_or(0));
         let at_most = readable::grouped(redirects.iter().copied().max().unwrap_or(0));
         let label = format!("Core {core}: {now} redirects/s now, maximum {at_most}");
-        Plot { core, now, label, line: sparkline(redirects, most) }
+        CorePlot { core, now, label, line: sparkline(redirects, most) }
     };
     all.iter().enumerate().map(plot).collect()
 }
@@ -482,7 +482,8 @@ mod tests {
     #[test]
     fn what_is_not_there_is_not_drawn() {
         let page = Pages::plain().status(&StatusPage::of(&json!({"draining": true, "ready": true})));
-        assert!(page.contains("<strong class=\"bad\">Draining</strong>") && page.contains("No alarms since start."));
+        assert!(page.contains("<strong class=\"bad\">Draining</strong>"));
+        assert!(page.contains("No alarms since start."));
         for part in ["Fleet", "Certificates", "<h2>Alarms</h2>", "<path", "<small>"] {
             assert!(!page.contains(part), "{part} stands in {page}");
         }

@@ -83,11 +83,11 @@ async function errorOf(response) {
 
 let signIn = () => new Promise(() => {});
 
-let renew = async () => {};
+let renew = async () => false;
 
 /**
  * Sets what is done when the session is over, a function whose promise resolves when somebody is signed in again; and what
- * reloads the session, which another page of the browser may have replaced.
+ * reloads the session until a signal ends that, and resolves to whether there is one: another page of the browser may have replaced it.
  */
 export function whenSessionEnds({ over, replaced }) {
   [signIn, renew] = [over, replaced];
@@ -122,7 +122,7 @@ export function linkPath(link, rest = "") {
  * Sends a request and gives its answer; throws an ApiError unless it is a good one. `timeout` is in seconds, 0 for none, and
  * ends with the head of the answer: a body may take its time. `signal` ends the body, too.
  */
-export async function send(method, path, { body, headers = {}, signal, timeout = TIMEOUT_SECONDS } = {}) {
+export async function send(method, path, { body, headers = {}, signal, timeout = TIMEOUT_SECONDS, isAgain = false } = {}) {
   const late = new AbortController();
   const timer = timeout > 0 ? setTimeout(() => late.abort(), timeout * 1000) : undefined;
   const changes = method === "GET" || method === "HEAD" ? {} : changeHeaders();
@@ -131,8 +131,11 @@ export async function send(method, path, { body, headers = {}, signal, timeout =
     const response = await fetch(path, { method, body, headers: { Accept: ACCEPTED, ...changes, ...headers }, signal: ends });
     if (response.status === 401) {
       clearTimeout(timer);
-      await signIn();
-      return await send(method, path, { body, headers, signal, timeout });
+      // Another page of the browser may have signed in since the request was sent.
+      if (isAgain || !(await renewInTime())) {
+        await signIn();
+      }
+      return await send(method, path, { body, headers, signal, timeout, isAgain: true });
     }
     if (response.status === 403 && "X-CSRF-Token" in changes && (await isReplaced(changes))) {
       clearTimeout(timer);
@@ -153,9 +156,14 @@ export async function send(method, path, { body, headers = {}, signal, timeout =
   }
 }
 
+/** Whether the browser has a session now; false, too, if the node does not say so in time. */
+function renewInTime() {
+  return renew(AbortSignal.timeout(TIMEOUT_SECONDS * 1000)).catch(() => false);
+}
+
 /** Whether the session is another one now than that for which a change was refused. */
 async function isReplaced(before) {
-  await renew().catch(() => {});
+  await renewInTime();
   return changeHeaders()["X-CSRF-Token"] !== before["X-CSRF-Token"];
 }
 
@@ -184,6 +192,7 @@ export async function request(method, path, { query, body, ...options } = {}) {
 
 export const get = (path, options) => request("GET", path, options);
 export const post = (path, body, options) => request("POST", path, { body, ...options });
+export const put = (path, body, options) => request("PUT", path, { body, ...options });
 export const patch = (path, body, options) => request("PATCH", path, { body, ...options });
 export const del = (path, options) => request("DELETE", path, options);
 

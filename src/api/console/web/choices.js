@@ -2,12 +2,12 @@
 
 import { h, outside, setText, uniqueId } from "./dom.js";
 
-/** One of some: `options` are `[value, title, what it means]`. */
-export function radioField({ name, label, options, value }) {
+/** One of some: `options` are `[value, title, what it means]`. With `hasCodes`, the value stands beside its title. */
+export function radioField({ name, label, options, value, hasCodes = true }) {
   const inputs = options.map(([choice]) => h("input", { type: "radio", name, id: uniqueId("choice"), value: choice, checked: choice === value }));
   const lines = options.map(([choice, title, meaning], index) =>
     h("div", { class: "choice" }, inputs[index], h("label", { for: inputs[index].id },
-      h("span", { class: "choice-title" }, h("b", null, title), " ", h("small", null, h("code", null, choice))), h("small", null, meaning))));
+      h("span", { class: "choice-title" }, h("b", null, title), hasCodes && [" ", h("small", null, h("code", null, choice))]), h("small", null, meaning))));
   return group({ name, label, inputs, lines, value: () => inputs.find((one) => one.checked)?.value ?? null });
 }
 

@@ -97,3 +97,28 @@ export function splitTags(text) {
 export function joinTags(tags) {
   return tags.map((tag) => (/^"|,/.test(tag) ? `"${tag.replaceAll('"', '""')}"` : tag)).join(", ");
 }
+
+/** Milliseconds without input after which it counts as paused. */
+const PAUSE_MS = 350;
+
+/**
+ * Work that follows input: `now()` does it at once, and `later()` once the input has paused. `run` gets a signal that ends with the
+ * next run, or with `page`, the signal of the page.
+ */
+export function afterPause(run, page) {
+  let [timer, current] = [undefined, null];
+  const now = () => {
+    clearTimeout(timer);
+    current?.abort();
+    current = new AbortController();
+    return run(AbortSignal.any([page, current.signal]));
+  };
+  page.addEventListener("abort", () => clearTimeout(timer));
+  return {
+    now,
+    later() {
+      clearTimeout(timer);
+      timer = setTimeout(now, PAUSE_MS);
+    },
+  };
+}

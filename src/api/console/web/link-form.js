@@ -28,7 +28,7 @@ function defaultExpiry(lifetime, starts) {
  * The field for the expiry `validUntil`: never or on a date, and for new links also after the default `lifetime` in seconds: `null`
  * if that is never, `undefined` if it is unknown. `check()` throws if the date is missing.
  */
-function expiryField(validUntil, { isNew, lifetime }) {
+export function expiryField(validUntil, { isNew, lifetime }) {
   const { never, date: onDate, usual } = text.expiresChoices;
   const choices = [["never", never], ["date", onDate]];
   const options = isNew && lifetime !== null ? [["default", usual(lifetime && duration(lifetime))], ...choices] : choices;
@@ -153,7 +153,7 @@ async function askForLink(destination) {
   const slug = field({ name: "customSlug", label: text.slug, autocomplete: "off", spellcheck: "false", hint: text.slugHint(hasSlashes), read: (typed) => typed.trim() || null });
   // With the default domain alone, there is nothing to choose.
   const usual = domains.some(([name]) => name === "") ? "" : domains[0]?.[0];
-  const domain = domains.length > 1 || usual !== "" ? field({ name: "domain", label: text.domain, type: "select", options: domains, value: usual, read: (name) => name || null }) : null;
+  const domain = domains.length > 1 || usual !== "" ? field({ name: "domain", label: text.domain, type: "select", options: domains, value: usual, read: (name) => name || "DEFAULT" }) : null;
   const code = [
     field({ name: "private", label: text.private, type: "checkbox" }),
     hasAllLinks() && field({ name: "findIfExists", label: text.findIfExists, type: "checkbox", hint: text.findIfExistsHint }),

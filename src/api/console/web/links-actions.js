@@ -5,6 +5,8 @@ import { choicesField } from "./choices.js";
 import { callOff, deleteLater } from "./deletes.js";
 import { confirmDialog, formDialog } from "./dialog.js";
 import { field, splitTags } from "./field.js";
+import { instant } from "./format.js";
+import { expiryField } from "./link-form.js";
 import { forMany, tellFailed } from "./many.js";
 import { hasAllLinks } from "./rights.js";
 import { actions as text } from "./strings-links.js";
@@ -45,6 +47,33 @@ export function archive(links, archived, onChange) {
       callOff(changed);
       onChange(changed);
     },
+  });
+}
+
+/** Asks when links expire, and sets that for all of them. */
+export async function setExpiry(links, onChange) {
+  const expires = expiryField(null, { isNew: false, lifetime: null });
+  // "Never" as the first choice would take the expiry away from all links with one press of Enter.
+  expires.kind.input.value = "date";
+  expires.kind.input.addEventListener("change", () => expires.show());
+  expires.show();
+  const chosen = await formDialog(text.askExpiry(links.length), {
+    fields: [expires],
+    action: text.setExpiry,
+    submit: async ({ validUntil }) => {
+      expires.check();
+      return { validUntil };
+    },
+  });
+  if (!chosen) {
+    return;
+  }
+  await change(links, {
+    doing: text.settingExpiry,
+    done: chosen.validUntil === null ? text.neverExpire : text.expireOn(instant(Date.parse(chosen.validUntil))),
+    bodyOf: () => chosen,
+    undoOf: (link) => ({ validUntil: link.meta.validUntil }),
+    onChange,
   });
 }
 

@@ -191,13 +191,13 @@ function linkRow(link, check, menuOf) {
     { content: stateBadge(link), class: "cell-state" },
     { content: number(link.visitsSummary.total), class: "num cell-visits", label: text.visitsLower },
     { content: trendOf(link), class: "cell-trend" },
-    { content: [date(link.dateCreated), link.meta.validUntil && h("span", { class: "soft expires" }, text.expires, date(link.meta.validUntil))], class: "dates" },
+    { content: [date(link.dateCreated), link.meta.validUntil && h("span", { class: "soft expires" }, Date.parse(link.meta.validUntil) > Date.now() ? text.expires : text.expired, date(link.meta.validUntil))], class: "dates" },
     { content: menu, class: "col-menu" });
 }
 
-/** The title of a link, which leads to its page; nothing without a title. */
+/** The title of a link, which leads to its page; nothing without a title. On a phone, it also has the destination, which is no target of its own there. */
 function titleLink(link) {
-  return link.title && pageLink(detailPath(link), outside(link.title), { class: "title", title: link.title });
+  return link.title && pageLink(detailPath(link), outside(link.title), { class: "title", title: link.title, "data-destination": bareUrl(link.longUrl) });
 }
 
 function skeleton(columns) {

@@ -79,6 +79,6 @@ export function showCurrentPage(path) {
   const behind = pages.find((page) => page.path === path && !inBar.includes(page));
   more?.toggleAttribute("data-current", behind !== undefined);
   more?.firstChild.replaceWith(icon(behind?.icon ?? "more"));
-  setText(more?.lastChild ?? h("span"), behind?.title ?? shell.more);
+  setText(more?.lastChild ?? h("span"), shell.short[behind?.path] ?? behind?.title ?? shell.more);
   more?.setAttribute("aria-label", behind ? shell.moreAt(behind.title) : shell.moreLabel);
 }

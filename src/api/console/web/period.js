@@ -6,10 +6,10 @@ import { periods as text } from "./strings-traffic.js";
 export const DAY_MS = 86_400_000;
 export const HOUR_MS = 3_600_000;
 
-/** Days of each preset; of "all", as many as there are. */
+/** Days of each preset; of "all", as many as there are. "month" is the last calendar month. */
 const DAYS = { today: 1, "7d": 7, "30d": 30, "90d": 90, "365d": 365, all: null };
 /** The presets for the visits of all links, and for those of one. */
-export const SERVICE_PERIODS = ["today", "7d", "30d", "90d", "365d"];
+export const SERVICE_PERIODS = ["today", "7d", "30d", "month", "90d", "365d"];
 export const LINK_PERIODS = ["today", "7d", "30d", "90d", "all"];
 const USUAL = "30d";
 /** The parameters of an address that name a period. */
@@ -44,8 +44,18 @@ export function periodOf(query, names = SERVICE_PERIODS) {
     return { name: "own", from, to, days: (startOf(to) - startOf(from)) / DAY_MS + 1 };
   }
   const name = names.includes(query.get("period")) ? query.get("period") : USUAL;
+  if (name === "month") {
+    return monthBefore(new Date());
+  }
   const [days, today] = [DAYS[name], Date.now()];
   return { name, from: days === null ? FIRST_DAY : dayOf(today - (days - 1) * DAY_MS), to: dayOf(today), days };
+}
+
+/** The calendar month before the one of an instant. */
+function monthBefore(now) {
+  const [year, month] = [now.getUTCFullYear(), now.getUTCMonth()];
+  const [first, last] = [Date.UTC(year, month - 1, 1), Date.UTC(year, month, 0)];
+  return { name: "month", from: dayOf(first), to: dayOf(last), days: (last - first) / DAY_MS + 1 };
 }
 
 /** A period of all time, from the first day on that has anything, if there is one; any other period as it is. */

@@ -47,9 +47,9 @@ export async function continueWith(key) {
   }
 }
 
-/** Takes up the session that the browser has now: that of another page that was signed in since. Not as other requests go, which may wait for this one. */
-export async function renewSession() {
-  const told = await fetch("/admin/api/session", { headers: { Accept: "application/json" } });
+/** Takes up the session that the browser has now: that of another page that was signed in since. Resolves to whether it has one; `signal` ends the request. Not as other requests go, which may wait for this one. */
+export async function renewSession(signal) {
+  const told = await fetch("/admin/api/session", { headers: { Accept: "application/json" }, signal });
   if (told.ok) {
     showSession(await told.json());
   }

@@ -1,4 +1,4 @@
-// Words of apps and keys, domains, destination rules, the fleet, settings and certificates.
+// Words of apps and keys, domains, the fleet, settings and certificates.
 
 import { count, number } from "./format.js";
 
@@ -132,43 +132,6 @@ export const domains = {
   example: "Example of domains in carom.toml",
 };
 
-export const rules = {
-  allow: {
-    title: "Allow list",
-    meaning: "New links may only point to these hosts. Existing links keep working.",
-    noneText: "New links may point to any host. To restrict them, list hosts in ",
-  },
-  block: {
-    title: "Block list",
-    meaning: "Links to these hosts can’t be created; existing ones return 410.",
-    noneText: "No host is blocked. To block hosts, list them in ",
-  },
-  unused: "Not in use",
-  inUse: "In use",
-  noSource: ["None. Set ", " to the source of a list, and restart. carom then reads it every two seconds."],
-  source: [", or name the source of a list in ", ". Then restart. carom reads the source every two seconds."],
-  example: (title) => `Example of the ${title.toLowerCase()} in carom.toml`,
-  fixed: "From settings",
-  dynamic: "From source",
-  hosts: (hosts) => `${count(hosts, "host")} in `,
-  more: (hosts) => `and ${count(hosts, "other")}`,
-  read: "Source last read",
-  neverRead: "Never: it has not been readable yet",
-};
-
-export const check = {
-  title: "Check a destination",
-  url: "Destination URL",
-  hint: "Says whether a new link could have this destination, and creates none.",
-  accepted: "✓ Accepted",
-  refused: "✗ Refused",
-  stored: "Stored as",
-  allow: "Allow list",
-  block: "Block list",
-  allowStates: { "no list": "No allow list: any host", allowed: "Host is on the list", "not allowed": "Host is not on the list" },
-  blockStates: { "no list": "No block list", "not blocked": "Host is not on the list", blocked: "Host is on the list" },
-};
-
 export const fleet = {
   single: "Single node",
   map: "Nodes and Redis",
@@ -256,6 +219,7 @@ export const fleet = {
 };
 
 export const settings = {
+  rulesSaved: "Saved hosts apply instead of allow.hosts and block.hosts. See ",
   filter: "Filter settings",
   filterPlaceholder: "Filter by name, value or description",
   changed: "Only changed settings",

@@ -1,6 +1,6 @@
 // Words of links: the list, the page of one link, and the dialogs that create, change, tag and delete.
 
-import { count, number } from "./format.js";
+import { count, instant, number } from "./format.js";
 
 export const states = {
   active: "Active",
@@ -20,6 +20,7 @@ export const actions = {
   delete: "Delete",
   addTags: "Add tags",
   removeTags: "Remove tags",
+  setExpiry: "Set expiry",
   details: "Details",
   visit: "Visit",
   qr: "QR code",
@@ -28,12 +29,15 @@ export const actions = {
   restoring: "Restoring",
   tagging: "Tagging",
   deleting: "Deleting",
+  settingExpiry: "Setting the expiry",
   undoing: "Undoing",
   archived: "archived",
   restored: "restored",
   tagged: "tagged",
   untagging: "Removing tags",
   untagged: "untagged",
+  expireOn: (when) => `set to expire ${when}`,
+  neverExpire: "set to never expire",
   done: (what, done) => `${what} ${done}.`,
   reverted: (what) => `Changes to ${what} were undone.`,
   undoFor: (seconds) => `Undo (${seconds} s)`,
@@ -50,6 +54,7 @@ export const actions = {
   tags: "Tags",
   tagsHint: "Separate tags with commas. Existing tags are kept.",
   add: "Add tags",
+  askExpiry: (links) => `Set the expiry of ${count(links, "link")}`,
   askUntag: (links) => `Remove tags from ${count(links, "link")}`,
   untagHint: "Other tags of the links are kept.",
   onLinks: (tag, links) => `${tag} (${count(links, "link")})`,
@@ -91,7 +96,7 @@ export const form = {
   defaultDomain: "Default domain",
   private: "Unguessable slug (16 random characters)",
   findIfExists: "Reuse an existing link",
-  findIfExistsHint: "Only a link with the same destination and settings. A link that never expires is always a new one.",
+  findIfExistsHint: "Only a link with the same destination and these settings; empty fields may differ. A link that never expires is always a new one.",
   created: "Link created",
   another: "Create another",
   showDetails: "Show details",
@@ -175,6 +180,7 @@ export const list = {
   trendOf: (visits) => `${visits} in the last 30 days`,
   visitsLower: "visits",
   expires: "Expires ",
+  expired: "Expired ",
   tooMany: "Too many links to sort by visits",
   tooManyText: "Narrow the list with a filter, or sort by newest.",
   newestFirst: "Sort by newest",
@@ -218,6 +224,21 @@ export const page = {
   editDestination: "Edit destination",
   blocked: "The host of this destination is on the block list, so visitors get 410. ",
   toRules: "See destination rules",
+  /** Why a link does not redirect, by its state. */
+  obstacles: {
+    archived: () => "This link is archived, so visitors get 410.",
+    deleting: () => "This link will be deleted, and visitors get 410.",
+    ended: ({ validUntil }) => `This link expired on ${instant(Date.parse(validUntil))}, so visitors get 410.`,
+    usedUp: ({ maxVisits }) => `This link has reached its limit of ${count(maxVisits, "visit")}, so visitors get 410.`,
+    scheduled: ({ validSince }) => `This link starts on ${instant(Date.parse(validSince))}. Until then, visitors get 404.`,
+  },
+  /** Advice for each state, to keys that may change the link. */
+  remedies: {
+    archived: "Restore it to let it redirect again.",
+    deleting: "Restore it to keep it.",
+    ended: "Edit it to set another expiry.",
+    usedUp: "Edit it to raise the limit.",
+  },
   details: "Details",
   visits: "Visits",
   visitsOf: (total, most, bots) => `${number(total)}${most ? ` of ${number(most)}` : ""} (${number(bots)} by bots)`,

@@ -28,6 +28,8 @@ export const shell = {
   zone: (zone) => `Times in ${zone}`,
   groups: { links: "Links", access: "Access", server: "Server" },
   more: "More",
+  /** Names for the bar on a phone, where that of the page would be cut. */
+  short: { "/admin/apps": "Keys", "/admin/lists": "Rules" },
   moreLabel: "More pages",
   moreAt: (title) => `${title}, more pages`,
   alarms: (count) => (count === 1 ? "1 alarm" : `${count} alarms`),
@@ -166,9 +168,9 @@ export const many = {
 export const session = {
   open: "Open access: no API keys",
   openLabel: "Open access",
-  openNotice: "No API keys yet: anyone who can reach this address can create, edit and delete links. ",
+  openNotice: "No API keys yet: anyone who can reach this address can edit links. ",
   openLink: "Create an admin key",
-  openEnd: " to require sign-in.",
+  openEnd: ".",
   account: (app) => `Account: ${app}`,
   signedIn: (key) => `Signed in with key ${key}`,
   signOut: "Sign out",

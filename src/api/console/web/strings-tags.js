@@ -11,7 +11,7 @@ export const tags = {
   sort: "Sort by",
   sorts: { "tag-ASC": "Name", "shortUrlsCount-DESC": "Most links", "visits-DESC": "Most visits" },
   columns: { tag: "Tag", links: "Links", visits: "Visits", bots: "Bot visits", actions: "Actions" },
-  note: "Visits are those of all time.",
+  note: "Visits of all time.",
   notCounted: "Unknown: the server does not know the visits of this tag.",
   analytics: "Analytics",
   actionsFor: (tag) => `Actions for ${tag}`,

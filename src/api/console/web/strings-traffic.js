@@ -47,6 +47,7 @@ export const overview = {
 
 export const week = {
   title: "Last 7 days",
+  compared: "compared with the week before, up to the same hour",
   noVisits: "No visits in the last 7 days",
   noVisitsText: "Share a short URL. Visits appear here within minutes.",
   newLinks: "New links",
@@ -141,7 +142,7 @@ export const plots = {
 
 export const periods = {
   label: "Period",
-  names: { today: "Today", "7d": "7 days", "30d": "30 days", "90d": "90 days", "365d": "1 year", all: "All" },
+  names: { today: "Today", "7d": "7 days", "30d": "30 days", month: "Last month", "90d": "90 days", "365d": "1 year", all: "All" },
   first: "First day",
   last: "Last day",
   to: "to",

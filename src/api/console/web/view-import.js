@@ -16,7 +16,7 @@ import { toast } from "./toast.js";
 const SHOWN = 10;
 /** A browser holds the whole file, and some times over. */
 const FILE_MAX_BYTES = 100 * 1024 * 1024;
-const EXAMPLE = "longUrl,customSlug,title,tags,validUntil\nhttps://example.org/summer,summer,Summer sale,sale|2026,2026-12-31T23:00:00Z\n";
+const EXAMPLE = "url,slug,title,tags,validUntil\nhttps://example.org/,sale,Sale,shop|2030,2030-12-31T23:00:00Z\n";
 
 /** The import of this browser tab, which goes on while other pages are shown; `null` before the first visit. */
 let kept = null;
@@ -151,7 +151,7 @@ function showFile(page) {
     card(outside(name), { beside: badge(kind) },
       tiles([[text.lines, format.number(rows.length)], [text.valid, format.number(good.length)], [text.invalid, format.number(rows.length - good.length)]]),
       unknown.length > 0 && unknownColumns(unknown),
-      preview(good), page.existing.element, h("p", { class: "line" }, page.dry, page.make)),
+      preview(good), page.existing.element, h("p", { class: "line" }, page.dry, page.make, h("small", null, text.dryRunHint))),
     out);
   const unread = rows.filter((one) => one.error !== undefined);
   if (unread.length > 0) {

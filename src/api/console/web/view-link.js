@@ -5,7 +5,7 @@ import { badge, button, card, copyButton, emptyState, errorState, fill, h, loadi
 import { factsCard, historyCard } from "./link-cards.js";
 import { editDialog } from "./link-form.js";
 import { icon } from "./icons.js";
-import { openQr, stateBadge } from "./link-parts.js";
+import { openQr, stateBadge, stateOf } from "./link-parts.js";
 import { linkVisits } from "./link-visits.js";
 import { archive, remove } from "./links-actions.js";
 import { isBeingDeleted, onDeleted } from "./deletes.js";
@@ -124,6 +124,13 @@ function noHistory() {
   return card(text.history, {}, missingHere(sharedHome.history, sharedHome.ofHistory));
 }
 
+/** The reason why a link does not redirect now, with advice to keys that may change it; nothing if it redirects. */
+function obstacle(link) {
+  const state = isBeingDeleted(link) ? "deleting" : stateOf(link);
+  const said = [text.obstacles[state]?.(link.meta), mayWrite() && text.remedies[state]].filter(Boolean);
+  return said.length > 0 && h("p", { class: "notice warn", "data-obstacle": "" }, said.join(" "));
+}
+
 /** The short URL with what is wanted of it, and the destination. */
 function headOf(link, edit) {
   return h("div", { class: "link-head card stack" },
@@ -134,5 +141,6 @@ function headOf(link, edit) {
       stateBadge(link), link.private && badge(states.private)),
     h("p", { class: "line destination" }, h("span", { class: "soft" }, text.destination), targetLink(link.longUrl, { class: "wrap long" }),
       mayWrite() && button(icon("edit"), edit, { kind: "icon", "data-action": "edit-destination", "aria-label": text.editDestination, title: text.editDestination })),
+    obstacle(link),
     link.blocked && h("p", { class: "notice warn" }, text.blocked, mayManage() && pageLink("/admin/lists", text.toRules)));
 }

@@ -7,7 +7,7 @@ import { linkOpener } from "./link-opener.js";
 import { keyOf } from "./api.js";
 import { onDeleted } from "./deletes.js";
 import { detailPath, openQr } from "./link-parts.js";
-import { addTags, archive, remove, removeTags } from "./links-actions.js";
+import { addTags, archive, remove, removeTags, setExpiry } from "./links-actions.js";
 import { linksBar } from "./links-bar.js";
 import { hasAllLinks, mayWrite } from "./rights.js";
 import { exportCsv, exportLines } from "./links-export.js";
@@ -278,6 +278,7 @@ class LinkList {
       button(actions.restore, () => archive(this.table.selection(), false, changed), { "data-action": "restore" }),
       button(actions.addTags, () => addTags(this.table.selection(), changed), { "data-action": "add-tags" }),
       button(actions.removeTags, () => removeTags(this.table.selection(), changed), { "data-action": "remove-tags" }),
+      button(actions.setExpiry, () => setExpiry(this.table.selection(), changed), { "data-action": "set-expiry" }),
       button(actions.delete, () => this.remove(this.table.selection()), { kind: "danger", "data-action": "delete" }),
       button(text.clearSelection, () => this.table.clear(), { kind: "quiet", "data-action": "clear-selection" }));
     this.selection.dataset.selected = many;

@@ -1,94 +1,85 @@
-// Destination rules: the allow list, the block list, and a check of single URLs.
+// Destination rules: the check of single URLs, the allow list and the block list as rows or as text, a draft of both, and its save.
 
 import { get } from "./api.js";
-import { alarmNotes, followStatus, settingLink, snippet } from "./parts.js";
-import { badge, card, facts, h, loadingState, outside, pageHead, setText } from "./dom.js";
+import { actionButton, button, fill, h, loadInto, pageHead, setText } from "./dom.js";
 import * as format from "./format.js";
-import { rules as text } from "./strings-access.js";
+import { applyCard, explain, focusHeading, offerUndo } from "./hosts-apply.js";
+import { loadDraft } from "./hosts-draft.js";
+import { hostLists } from "./hosts-lists.js";
+import { rulesText } from "./hosts-text.js";
+import { onLive } from "./live.js";
+import { page as text } from "./strings-hosts.js";
 import { pages } from "./strings-shell.js";
 import { urlCheck } from "./url-check.js";
 
-const LISTS = [
-  {
-    ...text.allow, member: "allowList", table: "allow", alarms: "allow_list_",
-    example: "[allow]\nhosts = [\"shop.example\", \"*.shop.example\"]\nsource = \"/etc/carom/hosts.json\"",
-  },
-  {
-    ...text.block, member: "blockList", table: "block", alarms: "block_list_",
-    example: "[block]\nhosts = [\"bad.example\", \"*.bad.example\"]\nsource = \"/etc/carom/blocked.json\"",
-  },
-];
-
-/** The hosts of the settings that are named; the rest is counted. */
-const NAMED_HOSTS_MAX = 20;
-
 export async function show(main, { signal }) {
-  const host = h("div", { class: "cards" }, loadingState(6));
-  main.append(pageHead(pages.rules), urlCheck(signal), host);
-  // The lists are shown without the names of their hosts if these cannot be had.
-  const { settings } = await get("/admin/api/settings", { signal }).catch(() => ({ settings: [] }));
-  signal.throwIfAborted();
-  return followStatus(host, shapeOf, (status) => build(status, settings));
+  const host = h("div", { class: "stack" });
+  main.append(pageHead(pages.rules), host);
+  // The settings only say where to set a source, so the page does without them after an error.
+  const load = () => Promise.all([loadDraft(signal), get("/admin/api/settings", { signal }).catch(() => ({ settings: [] }))]);
+  await loadInto(host, load, ([draft, { settings }]) => content(draft, settings, signal), { lines: 12 });
 }
 
-/** What cards there are, with which alarms: all else is only numbers. */
-function shapeOf(status) {
-  const alarms = status.alarms.filter((alarm) => alarm.cleared === null && LISTS.some((list) => alarm.name.startsWith(list.alarms)));
-  return [LISTS.map((list) => status[list.member] !== null), alarms];
-}
-
-function build(status, settings) {
-  const cards = LISTS.map((list) => (status[list.member] === null ? { content: noList(list) } : listCard(list, status, settings)));
-  return {
-    content: cards.map((one) => one.content),
-    update: (now) => cards.forEach((one) => one.update?.(now)),
+function content(draft, settings, signal) {
+  const place = h("div", { class: "stack" });
+  const lists = hostLists(draft, signal);
+  const written = rulesText(draft, signal);
+  const views = { list: lists.element, text: written.element };
+  const summary = h("p", { class: "soft", role: "status" });
+  const review = button(text.review, () => document.querySelector("#draft h2").focus(), { kind: "quiet", "data-action": "review" });
+  const back = actionButton(text.useSettings, () => useSettings(draft), { kind: "quiet", "data-action": "use-settings" });
+  const choices = Object.keys(views).map((name) => button(text.views[name], () => choose(name), { "data-view": name }));
+  let shown = draft.isRead ? "list" : "text";
+  const draw = () => {
+    fill(place, views[shown]);
+    choices.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.view === shown)));
   };
+  // Rows need a text without mistakes. A text with mistakes stays on the page.
+  const choose = async (name) => {
+    if (name === "list" && !draft.isRead && !(await written.read())) {
+      written.input.focus();
+      return;
+    }
+    shown = name;
+    draw();
+  };
+  const tell = () => {
+    const changes = draft.changes().length;
+    if (draft.isRead || draft.isFaulty) {
+      setText(summary, draft.isFaulty ? text.unread : changes > 0 ? text.changed(changes) : inForce(draft.base));
+      review.hidden = draft.isFaulty || changes === 0;
+      back.hidden = draft.base.saved === null || draft.isFaulty || changes > 0;
+    }
+    back.disabled = !draft.isRead || back.getAttribute("aria-busy") === "true";
+  };
+  draw();
+  tell();
+  draft.follow(tell, signal);
+  const end = onLive(({ status }) => {
+    if (status !== null) {
+      lists.update(status);
+      // The next status asks again.
+      draft.refresh(status.destinationRules.saved, signal).catch(() => {});
+    }
+  });
+  signal.addEventListener("abort", end);
+  return [
+    urlCheck(draft, signal),
+    h("div", { class: "toolbar" }, summary, review, back, h("div", { class: "segments", role: "group", "aria-label": text.view }, choices)),
+    place,
+    applyCard(draft, settings, signal),
+  ];
 }
 
-function noList({ title, table, noneText, example }) {
-  const [or, rest] = text.source;
-  return card(title, { beside: badge(text.unused) },
-    h("p", { class: "soft" }, noneText, settingLink(`${table}.hosts`), or, settingLink(`${table}.source`), rest),
-    snippet(text.example(title), example));
-}
+/** Says whether the rules in force were saved, by whom and when. */
+const inForce = ({ saved }) => (saved === null ? text.inForce : text.saved(saved.by, format.time(saved.at).textContent));
 
-/** The hosts of a list in the settings, which are few: long lists have a source. */
-function namesOf(table, settings) {
-  const hosts = format.settingValue(settings.find((one) => one.name === `${table}.hosts`)?.value);
-  if (!Array.isArray(hosts)) {
-    return null;
+/** Has the hosts of the settings apply again. */
+async function useSettings(draft) {
+  try {
+    offerUndo(draft, text.settingsUsed, await draft.useSettings());
+    focusHeading();
+  } catch (error) {
+    await explain(draft, error, text.notReturned);
   }
-  const more = hosts.length - NAMED_HOSTS_MAX;
-  return h("ul", { class: "plain hosts" },
-    hosts.slice(0, NAMED_HOSTS_MAX).map((one) => h("li", null, outside(one, { class: "mono" }))),
-    more > 0 && h("li", { class: "soft" }, text.more(more)));
-}
-
-/** Whether the settings are known, and name no source for a list. */
-function lacksSource(table, settings) {
-  return settings.some((one) => one.name === `${table}.source` && one.value === null);
-}
-
-function listCard({ title, member, table, alarms, meaning }, status, settings) {
-  const [fixed, dynamic, read] = [h("span"), h("span"), h("span")];
-  const [set, rest] = text.noSource;
-  const sources = lacksSource(table, settings) ? [[text.dynamic, h("p", { class: "soft" }, set, settingLink(`${table}.source`), rest)]]
-    : [[text.dynamic, h("p", null, dynamic, settingLink(`${table}.source`))], [text.read, read]];
-  const content = card(title, { beside: badge(text.inUse, "good") }, h("div", { class: "stack" },
-    alarmNotes(status, [alarms]),
-    h("p", { class: "soft" }, meaning),
-    facts([[text.fixed, [h("p", null, fixed, settingLink(`${table}.hosts`)), namesOf(table, settings)]], ...sources])));
-  let lastRead;
-  return {
-    content,
-    update(now) {
-      const list = now[member];
-      setText(fixed, text.hosts(list.static));
-      setText(dynamic, text.hosts(list.dynamic));
-      if (list.read !== lastRead || list.read === null) {
-        lastRead = list.read;
-        read.replaceChildren(list.read === null ? text.neverRead : format.time(list.read));
-      }
-    },
-  };
 }

@@ -14,8 +14,8 @@ const COLUMNS = text.columns.map((title) => ({ title }));
 export async function show(main, { signal, query, setQuery }) {
   const wanted = { text: query.get("filter") ?? "", onlySet: query.get("set") === "1" };
   const [host, list, tls] = [h("div", { class: "stack" }), h("div", { class: "stack" }), h("div", { class: "stack" })];
-  let settings = [];
-  const draw = () => fill(list, tables(settings, wanted));
+  let [settings, rulesSaved] = [[], null];
+  const draw = () => fill(list, savedRules(rulesSaved), tables(settings, wanted));
   const choose = (changes) => {
     Object.assign(wanted, changes);
     setQuery(queryOf(wanted), { replace: true });
@@ -26,7 +26,7 @@ export async function show(main, { signal, query, setQuery }) {
     lines: 16,
     fetch: (own) => get("/admin/api/settings", { signal: own }),
     render(data) {
-      settings = data.settings;
+      ({ settings, rulesSaved } = data);
       draw();
       tls.hidden = false;
       return list;
@@ -38,6 +38,9 @@ export async function show(main, { signal, query, setQuery }) {
   load();
   return certificates(tls);
 }
+
+/** Says that saved destination rules apply in place of those of the settings, if some do. */
+const savedRules = (at) => at !== null && h("p", { class: "soft" }, text.rulesSaved, h("a", { href: "/admin/lists" }, pages.rules), ".");
 
 function toolbar({ text: typed, onlySet }, choose, signal) {
   const filter = filterField({

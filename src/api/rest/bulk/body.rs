@@ -8,7 +8,7 @@ use hyper::Request;
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderValue};
 
-use super::lines::{BodyLine, Lines};
+use super::lines::{BodyLine, LineBuffer};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::rest::short_urls::refused;
@@ -35,7 +35,7 @@ pub(super) struct BulkBody {
     pub(super) dry: bool,
     request: LongRequest,
     body: Incoming,
-    lines: Lines,
+    lines: LineBuffer,
     is_over: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct LineBatch<T> {
 
 /// An event that continues the reading.
 pub(super) enum BodyEvent {
-    /// More of the body has arrived, or its end.
+    /// A further part of the body has arrived, or its end.
     Arrived,
     /// The body broke off, because the client is gone.
     BrokenOff,
@@ -74,7 +74,7 @@ impl BulkBody {
         let long = context.services.begin_long(LongKind::Bulk, context.caller.name());
         let long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
         let waits = request.headers().contains_key(header::EXPECT);
-        let (body, lines) = (request.into_body(), Lines::default());
+        let (body, lines) = (request.into_body(), LineBuffer::default());
         let mut body = BulkBody { dry, request: long, body, lines, is_over: false };
         if waits {
             // hyper sends "100 Continue" with the first read, which must happen before the response begins.

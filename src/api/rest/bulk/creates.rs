@@ -25,7 +25,7 @@ use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::response::{ApiResponse, answer_with};
 use crate::api::rest::create::Create;
-use crate::api::rest::short_urls::{NewLink, Shown, idempotency_key, refused};
+use crate::api::rest::short_urls::{NewLink, ShownLink, idempotency_key, refused};
 use crate::api::rest::streaming::{LINES_PER_TURN, Outlet, stream};
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::handle::batches::AwaitedBatch;
@@ -37,13 +37,13 @@ use carom_telemetry::stats::NodeStats;
 /// The result of a line.
 struct LineResult {
     line: u64,
-    link: Result<Shown, Problem>,
+    link: Result<ShownLink, Problem>,
     /// True if an earlier request with the same idempotency key has created the link.
     replayed: bool,
 }
 
 /// Lines that are decided together.
-struct Chunk {
+struct PendingChunk {
     /// The links that the store was asked for, between the problems of other lines.
     lines: Vec<ReadLine<NewLink>>,
     bytes: usize,
@@ -51,7 +51,7 @@ struct Chunk {
 }
 
 /// An event that continues a bulk request.
-enum Event {
+enum BulkEvent {
     /// The body goes on, or ends.
     Body(BodyEvent),
     /// The store has replied to the oldest chunk.
@@ -71,12 +71,12 @@ impl Drop for Codes {
 }
 
 /// A slot among the bulk requests that the node counts, held until it is dropped.
-struct Share(Arc<NodeStats>);
+struct BulkSlot(Arc<NodeStats>);
 
-impl Share {
-    fn take(node: &Arc<NodeStats>) -> Share {
+impl BulkSlot {
+    fn take(node: &Arc<NodeStats>) -> BulkSlot {
         node.bulks.fetch_add(1, Ordering::Relaxed);
-        Share(Arc::clone(node))
+        BulkSlot(Arc::clone(node))
     }
 
     /// Returns how many lines may wait for the store now.
@@ -86,7 +86,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for BulkSlot {
     fn drop(&mut self) {
         self.0.bulks.fetch_sub(1, Ordering::Relaxed);
     }
@@ -98,8 +98,8 @@ struct BulkCreates {
     body: BulkBody,
     /// Key of the whole request, from which each line without a key of its own gets one.
     key: Option<IdempotencyKey>,
-    share: Share,
-    waiting: VecDeque<Chunk>,
+    share: BulkSlot,
+    waiting: VecDeque<PendingChunk>,
 }
 
 impl Context {
@@ -114,7 +114,7 @@ impl Context {
         if body.dry {
             return Ok(self.answer_lines(body, DryCreates { key, tried: TriedSlugs::default() }));
         }
-        let share = Share::take(&self.services.context().node);
+        let share = BulkSlot::take(&self.services.context().node);
         let creates = BulkCreates { context: self.clone(), body, key, share, waiting: VecDeque::new() };
         Ok(answer_with(StatusCode::OK, NDJSON, stream(|outlet| creates.run(outlet))))
     }
@@ -135,10 +135,10 @@ impl BulkCreates {
                 return;
             }
             match poll_fn(|context| self.poll_event(context)).await {
-                Event::Body(BodyEvent::Arrived) => {}
-                Event::Body(BodyEvent::BrokenOff) => return,
-                Event::Body(BodyEvent::MustEnd) => return self.break_off(&outlet, shutting_down()).await,
-                Event::Decided(answers) => {
+                BulkEvent::Body(BodyEvent::Arrived) => {}
+                BulkEvent::Body(BodyEvent::BrokenOff) => return,
+                BulkEvent::Body(BodyEvent::MustEnd) => return self.break_off(&outlet, shutting_down()).await,
+                BulkEvent::Decided(answers) => {
                     if let Some(chunk) = self.waiting.pop_front() {
                         self.write_results(chunk, answers, &outlet).await;
                     }
@@ -154,30 +154,30 @@ impl BulkCreates {
         lines < self.share.lines() && bytes < BULK_BYTES_WAITING
     }
 
-    fn poll_event(&mut self, context: &mut TaskContext<'_>) -> Poll<Event> {
+    fn poll_event(&mut self, context: &mut TaskContext<'_>) -> Poll<BulkEvent> {
         if self.body.must_end(context) {
-            return Poll::Ready(Event::Body(BodyEvent::MustEnd));
+            return Poll::Ready(BulkEvent::Body(BodyEvent::MustEnd));
         }
         if let Some(chunk) = self.waiting.front_mut()
             && let Poll::Ready(answers) = Pin::new(&mut chunk.answers).poll(context)
         {
-            return Poll::Ready(Event::Decided(answers));
+            return Poll::Ready(BulkEvent::Decided(answers));
         }
         if self.body.is_over() || !self.has_room() {
             return Poll::Pending;
         }
-        self.body.poll_more(context).map(Event::Body)
+        self.body.poll_more(context).map(BulkEvent::Body)
     }
 
     /// Reads the lines that have arrived, at most a chunk, and asks the store about them.
-    async fn next_chunk(&mut self) -> Option<Chunk> {
+    async fn next_chunk(&mut self) -> Option<PendingChunk> {
         let (context, key) = (&self.context, self.key.as_ref());
         let batch = self.body.next_batch(async |number, line: &[u8]| context.create_of(number, line, key).await).await;
         if batch.lines.is_empty() { None } else { Some(self.ask(batch).await) }
     }
 
     /// Asks the store for the links of a batch.
-    async fn ask(&self, LineBatch { lines, bytes }: LineBatch<Create>) -> Chunk {
+    async fn ask(&self, LineBatch { lines, bytes }: LineBatch<Create>) -> PendingChunk {
         let services = &self.context.services;
         let is_refused = services.context().node.writes_refused.load(Ordering::Acquire);
         let mut codes = Codes { services: Rc::clone(services), codes: Vec::new() };
@@ -214,12 +214,12 @@ impl BulkCreates {
             StoreRequest::Create { link: Arc::clone(link), reuse: *reuse, ticket }
         });
         answers.hold(asked.iter().filter_map(|new| new.pending.clone()).collect());
-        Chunk { lines, bytes, answers }
+        PendingChunk { lines, bytes, answers }
     }
 
     /// Writes the results of a chunk.
-    async fn write_results(&self, chunk: Chunk, answers: Vec<CreateAnswer>, outlet: &Outlet) {
-        let Chunk { lines, answers: awaited, .. } = chunk;
+    async fn write_results(&self, chunk: PendingChunk, answers: Vec<CreateAnswer>, outlet: &Outlet) {
+        let PendingChunk { lines, answers: awaited, .. } = chunk;
         drop(awaited);
         let mut answers = answers.into_iter();
         let mut results = Vec::with_capacity(lines.len());

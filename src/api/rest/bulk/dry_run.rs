@@ -5,7 +5,7 @@ use super::tried_slugs::TriedSlugs;
 use super::work::LineWork;
 use crate::api::context::Context;
 use crate::api::problem::Problem;
-use crate::api::rest::create::Slug;
+use crate::api::rest::create::RequestedSlug;
 use crate::api::rest::short_urls::{NewLink, refused, taken};
 use crate::bridge::LinkAnswer;
 use carom_model::access::idempotency::IdempotencyKey;
@@ -26,8 +26,8 @@ impl LineWork for DryCreates {
     async fn read(&self, context: &Context, number: u64, line: &[u8]) -> Result<Option<NewLink>, Problem> {
         let create = context.create_of(number, line, self.key.as_ref()).await?;
         Ok(match create.slug {
-            Some(Slug::Chosen(code)) => Some(context.new_link(create, code)),
-            Some(Slug::Random(_)) | None => None,
+            Some(RequestedSlug::Chosen(code)) => Some(context.new_link(create, code)),
+            Some(RequestedSlug::Random(_)) | None => None,
         })
     }
 
@@ -53,10 +53,10 @@ impl LineWork for DryCreates {
 impl DryCreates {
     /// Returns the result that a create with a chosen slug would get, as far as this node knows.
     fn check(&mut self, context: &Context, new: &NewLink, answer: &LinkAnswer) -> Result<(), Problem> {
-        let finds = new.reuse == Reuse::OfSlug;
+        let finds = matches!(new.reuse, Reuse::OfSlug(_));
         match answer {
             LinkAnswer::Found(link, _)
-                if finds && link.is_like(&new.link) && !link.is_expired(context.services.unix_ms()) => {}
+                if finds && new.reuse.admits(&new.link, link) && !link.is_expired(context.services.unix_ms()) => {}
             LinkAnswer::NotFound => {}
             LinkAnswer::Found(..) | LinkAnswer::Damaged => return Err(taken(&new.link)),
             LinkAnswer::Refused(reason) => return Err(refused(reason)),

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::report::push_link;
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
-use crate::api::rest::create::Bounds;
+use crate::api::rest::create::RequestLimits;
 use crate::api::rest::patch;
 use crate::api::rest::short_urls::{changed, starts_too_late, write_failed};
 use crate::bridge::{ChangeAnswer, DeleteAnswer, StoreRequest};
@@ -59,7 +59,10 @@ impl BulkEdit {
     ///
     /// # Errors
     /// Every field that is invalid, with the reason.
-    pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<BulkEdit, Vec<Invalid>> {
+    pub(in crate::api) fn read(
+        fields: &Map<String, Value>,
+        bounds: &RequestLimits<'_>,
+    ) -> Result<BulkEdit, Vec<Invalid>> {
         let mut invalid = Vec::new();
         let mut patch = Patch::default();
         match fields.get("change") {
@@ -198,7 +201,7 @@ mod tests {
     use serde_json::json;
 
     fn read(body: &Value) -> Result<BulkEdit, Vec<String>> {
-        let read = BulkEdit::read(body.as_object().unwrap(), &Bounds::default());
+        let read = BulkEdit::read(body.as_object().unwrap(), &RequestLimits::default());
         read.map_err(|invalid| invalid.into_iter().map(|one| one.field).collect())
     }
 

@@ -7,44 +7,37 @@ use carom_shards::Code;
 use serde_json::{Map, Value};
 
 use crate::api::problem::Invalid;
-use crate::api::rest::create::{Bounds, Create, Slug, describes_link, flag, instant, whole_number};
+use crate::api::rest::create::{Create, RequestLimits, RequestedSlug, describes_link};
 use crate::api::rest::rules;
-use carom_model::access::AppName;
-use carom_model::link::earlier_visits::EarlierVisits;
+use carom_model::link::fields::{REDIRECT_RULES, app_name, earlier_visits, flag, instant, unfold_meta};
 use carom_model::link::rules::RedirectRules;
 use carom_model::link::{Link, Origin, Version};
 
 /// The field with the slug.
 const SLUG: &str = "shortCode";
 
-/// Fields that lists of links have in `meta`.
-const META: &[&str] = &["validSince", "validUntil", "maxVisits"];
-
 /// Reads the link of a line. Links without a creation date get `now_ms`, in milliseconds since 1970 UTC. The slug counts
 /// as chosen by a client, even if another node has generated it.
 ///
 /// # Errors
 /// Every field that is invalid, with the reason.
-pub(super) fn read(mut fields: Map<String, Value>, bounds: &Bounds<'_>, now_ms: u64) -> Result<Link, Vec<Invalid>> {
+pub(super) fn read(
+    mut fields: Map<String, Value>,
+    bounds: &RequestLimits<'_>,
+    now_ms: u64,
+) -> Result<Link, Vec<Invalid>> {
     let mut invalid = Vec::new();
+    unfold_meta(&mut fields);
     let mut take = |name: &str| fields.remove(name).filter(|value| !value.is_null());
     let (slug, created, visits) = (take(SLUG), take("dateCreated"), take("visitsSummary"));
-    let (rules, app, default_end) = (take("redirectRules"), take("app"), take("defaultEnd"));
-    let mut meta = take("meta").unwrap_or_default();
-    for name in META {
-        if fields.get(*name).is_none_or(Value::is_null)
-            && let Some(value) = meta.get_mut(*name)
-        {
-            fields.insert((*name).to_owned(), value.take());
-        }
-    }
+    let (rules, app, default_end) = (take(REDIRECT_RULES), take("app"), take("defaultEnd"));
     // Other fields are skipped, so that links can be read as any API of carom or Shlink returns them.
     fields.retain(|name, _| describes_link(name));
     let created_ms = checked("dateCreated", created, |value| past(value, now_ms), &mut invalid);
-    let earlier_visits = checked("visitsSummary", visits, visits_of, &mut invalid).flatten();
+    let earlier_visits = checked("visitsSummary", visits, earlier_visits, &mut invalid).flatten();
     let rules = rules.map_or(Ok(RedirectRules::default()), |rules| rules::read_list(rules, bounds));
     let rules = rules.map_err(|wrong| invalid.extend(wrong)).unwrap_or_default();
-    let app = checked("app", app, app_of, &mut invalid);
+    let app = checked("app", app, app_name, &mut invalid);
     let default_expiry = checked("defaultEnd", default_end, flag, &mut invalid).unwrap_or_default();
     let is_named = slug.as_ref().is_some_and(|slug| slug != "");
     match slug.filter(|_| is_named) {
@@ -67,8 +60,8 @@ pub(super) fn read(mut fields: Map<String, Value>, bounds: &Bounds<'_>, now_ms: 
 /// Returns a create with the slug that the line chose; `None` if it chose none.
 fn chosen(create: Create) -> Option<(Create, Code)> {
     match create.slug {
-        Some(Slug::Chosen(code)) => Some((create, code)),
-        Some(Slug::Random(_)) | None => None,
+        Some(RequestedSlug::Chosen(code)) => Some((create, code)),
+        Some(RequestedSlug::Random(_)) | None => None,
     }
 }
 
@@ -96,31 +89,18 @@ fn past(value: &Value, now_ms: u64) -> Result<u64, String> {
     instant(value).and_then(|ms| if ms <= now_ms { Ok(ms) } else { Err("is in the future".to_owned()) })
 }
 
-fn visits_of(value: &Value) -> Result<Option<EarlierVisits>, String> {
-    let number = |name: &str| match value.get(name) {
-        None | Some(Value::Null) => Some(0),
-        Some(number) => whole_number(number),
-    };
-    let counts = if value.is_object() { number("total").zip(number("bots")) } else { None };
-    let (total, bots) = counts.ok_or("must be an object with total and bots, as whole numbers from 0")?;
-    Ok(EarlierVisits::new(total, bots))
-}
-
-fn app_of(value: &Value) -> Result<AppName, String> {
-    let text = value.as_str().ok_or("must be a string")?;
-    AppName::parse(text).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carom_model::access::AppName;
+    use carom_model::link::earlier_visits::EarlierVisits;
     use proptest::prelude::*;
     use serde_json::json;
 
     const NOW_MS: u64 = 1_800_000_000_000;
 
     fn line(body: &Value) -> Result<Link, Vec<String>> {
-        let read = read(body.as_object().unwrap().clone(), &Bounds::default(), NOW_MS);
+        let read = read(body.as_object().unwrap().clone(), &RequestLimits::default(), NOW_MS);
         read.map_err(|invalid| invalid.into_iter().map(|one| one.field).collect())
     }
 
@@ -136,7 +116,8 @@ mod tests {
         assert_eq!(link.created_ms, 1_748_779_200_123);
         assert_eq!(link.labels.earlier_visits, EarlierVisits::new(12, 3));
         assert_eq!((link.labels.app, link.labels.tags.joined()), (AppName::parse("shop").ok(), "a\nb"));
-        assert!(!link.labels.rules.is_empty() && link.policy.forward_query);
+        assert!(!link.labels.rules.is_empty());
+        assert!(link.policy.forward_query);
         let plain = line(&json!({"shortCode": "a", "longUrl": "http://a/", "visitsSummary": {"total": 0.0}})).unwrap();
         assert_eq!((plain.created_ms, plain.labels.earlier_visits, plain.labels.app), (NOW_MS, None, None));
     }

@@ -16,7 +16,7 @@ pub(in crate::api) enum BodyLine<'l> {
 
 /// Buffer for the part of a body that is not processed yet.
 #[derive(Default)]
-pub(in crate::api) struct Lines {
+pub(in crate::api) struct LineBuffer {
     bytes: Vec<u8>,
     /// Bytes at the start of the buffer that are processed.
     taken: usize,
@@ -30,7 +30,7 @@ pub(in crate::api) struct Lines {
     ended: bool,
 }
 
-impl Lines {
+impl LineBuffer {
     /// Appends the next piece of the body.
     pub(in crate::api) fn push(&mut self, piece: &[u8]) {
         self.bytes.drain(..self.taken);
@@ -44,7 +44,7 @@ impl Lines {
         self.ended = true;
     }
 
-    /// Returns the number of the last line that [`Lines::next`] returned.
+    /// Returns the number of the last line that [`LineBuffer::next`] returned.
     pub(in crate::api) fn number(&self) -> u64 {
         self.number
     }
@@ -94,9 +94,9 @@ mod tests {
 
     /// Returns all lines of a body that arrives in these pieces; `None` marks a too long line.
     fn cut<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Vec<(u64, Option<Vec<u8>>)> {
-        let mut lines = Lines::default();
+        let mut lines = LineBuffer::default();
         let mut found = Vec::new();
-        let mut take = |lines: &mut Lines| {
+        let mut take = |lines: &mut LineBuffer| {
             while let Some(line) = lines.next() {
                 found.push(match line {
                     BodyLine::Whole(number, line) => (number, Some(line.to_vec())),

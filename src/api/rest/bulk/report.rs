@@ -90,12 +90,12 @@ pub(super) fn push_early_end(line: u64, problem: Problem, out: &mut Vec<u8>) {
 /// Appends the last line of a request by filter that reached its end.
 pub(super) fn push_totals(changed: u64, failed: u64, out: &mut Vec<u8>) {
     #[derive(Serialize)]
-    struct Totals {
+    struct BulkTotals {
         complete: bool,
         changed: u64,
         failed: u64,
     }
-    push(&Totals { complete: true, changed, failed }, out);
+    push(&BulkTotals { complete: true, changed, failed }, out);
 }
 
 fn push(report: &impl Serialize, out: &mut Vec<u8>) {
