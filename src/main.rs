@@ -81,7 +81,7 @@ fn serve_demo(arguments: &DemoArgs) -> Result<(), Exit> {
     logging::start(demo.settings.log_level.as_str(), demo.settings.log_format == LogFormat::Json);
     // From here on, the demonstration passes signals to the node, which takes them once it runs. If the node received
     // signals itself, it would miss one that has reached the demonstration just before.
-    let (signals, inbox) = SignalInbox::fed(Hangup::Stop);
+    let (signals, inbox) = SignalInbox::channel(Hangup::Stop);
     demo.hand_over_signals(move |signal| signals.send(signal));
     node::serve_with(&demo.settings, inbox)
 }

@@ -18,7 +18,7 @@ use crate::startup::domains::domains_of;
 use crate::startup::preflight;
 use carom_model::access::registry::{Grant, KeyEntry, Registry};
 use carom_model::access::{KeyDomains, KeyName};
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_settings::Settings;
 use carom_settings::exit::{Exit, Reason};
 use carom_telemetry::clock::unix_ms;
@@ -169,7 +169,8 @@ mod tests {
         }
         let text = table(&registry, 1);
         let cell = |name: &str, spaces: usize| format!("  {name}{}read  ", " ".repeat(spaces));
-        assert!(text.contains(&cell("-", 9)) && text.contains(&cell("月次報告", 2)), "{text}");
+        assert!(text.contains(&cell("-", 9)), "{text}");
+        assert!(text.contains(&cell("月次報告", 2)), "{text}");
     }
 
     #[test]
@@ -191,6 +192,7 @@ mod tests {
         let text = table(&registry, 90_000_000);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("APP   KEY           NAME  ROLE  DOMAINS  CREATED     STATE"), "{text}");
-        assert!(lines[1].ends_with("1970-01-01  valid") && lines[2].ends_with("expired 1970-01-02"), "{text}");
+        assert!(lines[1].ends_with("1970-01-01  valid"), "{text}");
+        assert!(lines[2].ends_with("expired 1970-01-02"), "{text}");
     }
 }

@@ -9,12 +9,13 @@ use std::path::Path;
 
 use crate::commands::backup_files::{self, BackupFault, FILES, claim, in_use, is_being_written};
 use crate::commands::cli::AppPlace;
-use crate::commands::data::inspect::{Each, Records, Report, inspect};
+use crate::commands::data::inspect::{Each, InspectReport, RecordSource, inspect};
 use crate::commands::dated_backups;
 use crate::commands::offline::settings_of;
 use crate::commands::output::print;
 use crate::commands::terminal::note;
 use crate::services::api_keys::file as apps_file;
+use crate::services::destination_rules::file as rules_file;
 use crate::services::domain_redirects::file as domains_file;
 use crate::services::maintenance::backup::{ask, write_store};
 use crate::services::maintenance::last_backup;
@@ -24,7 +25,7 @@ use crate::startup::code_secret;
 use crate::startup::data_dir::{keys_exit, lock, open_store, store_exit};
 use crate::startup::{home, preflight};
 use carom_model::access::registry::Registry;
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{KeySource, Settings};
 use carom_store::backup::frames::{FrameError, FrameReader};
@@ -192,14 +193,14 @@ fn copy_store(store: &File, settings: &Settings) -> Result<(RecordCounts, String
     }
 }
 
-/// Writes the files of a backup beside its store: the code secret, if it is that of the store, and those of apps and
-/// domains, if there are any. Returns their lengths and checksums.
+/// Writes the files of a backup beside its store: the code secret, if it is that of the store, and those of apps, domains
+/// and destination rules, if there are any. Returns their lengths and checksums.
 fn copy_small_files(dir: &Path, settings: &Settings, fingerprint: &str) -> Result<BTreeMap<String, FileSum>, Exit> {
     let mut files = BTreeMap::new();
     if let Some(key) = key_of(settings, fingerprint)? {
         keep_file(dir, code_secret::FILE_NAME, format!("{key}\n").as_bytes(), &mut files)?;
     }
-    for name in [apps_file::FILE_NAME, domains_file::FILE_NAME] {
+    for name in [apps_file::FILE_NAME, domains_file::FILE_NAME, rules_file::FILE_NAME] {
         let path = settings.data_dir.join(name);
         match fs::read(&path) {
             Ok(text) => keep_file(dir, name, &text, &mut files)?,
@@ -285,7 +286,7 @@ pub fn verify(dir: &Path, config: Option<&Path>) -> Result<(), Exit> {
 }
 
 /// Prints the findings.
-fn log_report(report: &Report) {
+fn log_report(report: &InspectReport) {
     for wrong in &report.wrong {
         let _ = writeln!(io::stderr(), "error: {wrong}");
     }
@@ -303,7 +304,7 @@ fn log_report(report: &Report) {
     }
 }
 
-fn not_good(dir: &Path, report: &Report) -> Exit {
+fn not_good(dir: &Path, report: &InspectReport) -> Exit {
     Exit::new(Reason::Incomplete, format!("{}: {report}", dir.display()))
         .with_remedy("the other records are usable; see store_damaged in the runbook")
 }
@@ -324,7 +325,7 @@ pub(super) fn must_be_owner(data_dir: &Path) -> Result<(), Exit> {
 /// The records of a data directory that this process has locked.
 struct StoreRecords(View);
 
-impl Records for StoreRecords {
+impl RecordSource for StoreRecords {
     type Error = StoreError;
 
     fn each(&mut self, each: Each<'_>) -> Result<(), StoreError> {
@@ -340,7 +341,7 @@ impl Records for StoreRecords {
 /// The records in the store file of a backup.
 struct BackupRecords<'d>(&'d Path);
 
-impl Records for BackupRecords<'_> {
+impl RecordSource for BackupRecords<'_> {
     type Error = FrameError;
 
     fn each(&mut self, each: Each<'_>) -> Result<(), FrameError> {
@@ -354,7 +355,7 @@ impl Records for BackupRecords<'_> {
     }
 }
 
-fn verify_data(dir: &Path, config: Option<&Path>) -> Result<Report, Exit> {
+fn verify_data(dir: &Path, config: Option<&Path>) -> Result<InspectReport, Exit> {
     let settings = settings_of(Some(dir.display().to_string()), config)?;
     must_be_owner(dir)?;
     let _lock = lock(&settings.data_dir)?;
@@ -362,7 +363,7 @@ fn verify_data(dir: &Path, config: Option<&Path>) -> Result<Report, Exit> {
     look(&mut StoreRecords(links.view())).map_err(|error| store_exit(&error))
 }
 
-fn verify_backup(dir: &Path) -> Result<Report, Exit> {
+fn verify_backup(dir: &Path) -> Result<InspectReport, Exit> {
     let manifest = read_manifest(dir)?;
     let damaged = |name: &str, what: &dyn std::fmt::Display| {
         Exit::new(Reason::StoreDamaged, format!("{}: {what}", dir.join(name).display()))
@@ -376,7 +377,7 @@ fn verify_backup(dir: &Path) -> Result<Report, Exit> {
     Ok(report)
 }
 
-fn look<R: Records>(records: &mut R) -> Result<Report, R::Error> {
+fn look<R: RecordSource>(records: &mut R) -> Result<InspectReport, R::Error> {
     let mut progress = Progress::new(io::stderr().is_terminal(), None);
     let mut errors = io::stderr().lock();
     let report = inspect(records, |counts| progress.tick(&mut errors, counts.of(Section::Links), 0));
@@ -400,13 +401,14 @@ fn read_manifest(dir: &Path) -> Result<Manifest, Exit> {
 }
 
 /// Names that a restore creates in a data directory, and which must not exist before.
-const RESTORED: [&str; 7] = [
+const RESTORED: [&str; 8] = [
     "links",
     "links.new",
     "visits",
     "visit-log",
     apps_file::FILE_NAME,
     domains_file::FILE_NAME,
+    rules_file::FILE_NAME,
     code_secret::FILE_NAME,
 ];
 
@@ -487,7 +489,7 @@ fn log_keys(data_dir: &Path, revoke_keys: bool, manifest: &Manifest) -> Result<(
     Ok(())
 }
 
-fn make_data(dir: &Path, settings: &Settings, manifest: &Manifest, report: &Report) -> Result<(), Exit> {
+fn make_data(dir: &Path, settings: &Settings, manifest: &Manifest, report: &InspectReport) -> Result<(), Exit> {
     let data_dir = &settings.data_dir;
     let new = &data_dir.join("links.new");
     let file = File::open(dir.join(STORE_FILE)).map_err(|error| incomplete(&error))?;
@@ -506,12 +508,12 @@ fn make_data(dir: &Path, settings: &Settings, manifest: &Manifest, report: &Repo
     let raised = {
         let (links, _) = Links::open(new, &manifest.fingerprint).map_err(|error| store_exit(&error))?;
         // The next start rebuilds incomplete indexes.
-        links.doubt_indexes(&report.incomplete).map_err(|error| store_exit(&error))?;
+        links.mark_indexes_incomplete(&report.incomplete).map_err(|error| store_exit(&error))?;
         pass_over_codes(&links, age).map_err(|error| store_exit(&error))?
     };
     // The key comes last: an interrupted restore has no key, and no node starts without one.
     fs::rename(new, data_dir.join("links")).map_err(|error| incomplete(&error))?;
-    for name in [apps_file::FILE_NAME, domains_file::FILE_NAME, code_secret::FILE_NAME] {
+    for name in [apps_file::FILE_NAME, domains_file::FILE_NAME, rules_file::FILE_NAME, code_secret::FILE_NAME] {
         if manifest.files.contains_key(name) {
             let bytes = fs::read(dir.join(name)).map_err(|error| incomplete(&error))?;
             keep(data_dir, name, &bytes)?;

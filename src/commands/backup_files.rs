@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::services::api_keys::file as apps_file;
+use crate::services::destination_rules::file as rules_file;
 use crate::services::domain_redirects::file as domains_file;
 use crate::startup::code_secret;
 use carom_settings::exit::{Exit, Reason};
@@ -14,8 +15,14 @@ use carom_store::backup::manifest::{FileSum, Manifest};
 use carom_store::backup::{MANIFEST_FILE, STORE_FILE};
 
 /// The files of a backup. A backup has no folders.
-pub(super) const FILES: [&str; 5] =
-    [STORE_FILE, MANIFEST_FILE, code_secret::FILE_NAME, apps_file::FILE_NAME, domains_file::FILE_NAME];
+pub(super) const FILES: [&str; 6] = [
+    STORE_FILE,
+    MANIFEST_FILE,
+    code_secret::FILE_NAME,
+    apps_file::FILE_NAME,
+    domains_file::FILE_NAME,
+    rules_file::FILE_NAME,
+];
 
 /// A file of a backup that is not as the manifest says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -110,7 +117,8 @@ mod tests {
         let store = claim(dir.path()).unwrap();
         assert!(is_being_written(dir.path()));
         let refused = claim(dir.path()).unwrap_err();
-        assert!(refused.reason == Reason::Usage && refused.what.contains("another `carom backup`"), "{refused}");
+        assert!(refused.reason == Reason::Usage, "{refused}");
+        assert!(refused.what.contains("another `carom backup`"), "{refused}");
         drop(store);
         assert!(!is_being_written(dir.path()));
         assert!(claim(&dir.path().join("none")).is_err_and(|exit| exit.reason == Reason::DataNotWritable));

@@ -37,7 +37,7 @@ use self::keys::rate;
 pub use self::keys::{AppCommand, AppPlace, KeyCommand, KeyPlace};
 pub use self::link::{
     ClearedField, LinkCommand, LinkCreateArgs, LinkDeleteArgs, LinkEditArgs, LinkFields, LinkListArgs, LinkOrder,
-    LinkPlace, LinkShowArgs, LinkStatsArgs, ListedState,
+    LinkPlace, LinkPlaces, LinkRestoreArgs, LinkShowArgs, LinkStatsArgs, ListedState,
 };
 pub use self::purge::PurgeArgs;
 

@@ -9,7 +9,7 @@ use crate::commands::cli::{ConfigCommand, ConfigPlace, FileOrStdio};
 use crate::commands::output::print;
 use crate::commands::terminal::{note, say};
 use crate::startup::bypass;
-use crate::startup::data_dir::api_keys;
+use crate::startup::data_dir::{api_keys, saved_rules_note};
 use crate::startup::files;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Flags, Settings, Warning, environment};
@@ -36,7 +36,9 @@ pub fn run(command: &ConfigCommand) -> Result<(), Exit> {
             Ok(())
         }
         ConfigCommand::Show(place) => {
-            print(&loaded(place.path(), place.data_dir.clone())?.describe());
+            let settings = loaded(place.path(), place.data_dir.clone())?;
+            print(&settings.describe());
+            say_saved_rules(&settings.data_dir);
             Ok(())
         }
         ConfigCommand::Init { file, data_dir } => init(file, data_dir),
@@ -50,6 +52,15 @@ pub fn run(command: &ConfigCommand) -> Result<(), Exit> {
 pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
     print(&checked(file, None)?.describe());
     Ok(())
+}
+
+/// Says if saved destination rules apply instead of those of the settings.
+fn say_saved_rules(data_dir: &Path) {
+    match saved_rules_note(data_dir) {
+        Ok(note) => note.iter().for_each(|note| say(&format!("note: {note}"))),
+        // The user of this command may not be that of the node.
+        Err(exit) => say(&format!("note: saved destination rules may apply; {}", exit.what)),
+    }
 }
 
 /// Names the source of settings.
@@ -181,12 +192,14 @@ mod tests {
             let data_dir = folder.path().join(name);
             let file = folder.path().join(format!("{}.toml", name.len()));
             let text = template(data_dir.to_str().unwrap(), file.to_str().unwrap()).unwrap();
-            assert!(!text.contains(DATA_DIR_OF_PACKAGE) && !text.contains("as the package installs"), "{text}");
+            assert!(!text.contains(DATA_DIR_OF_PACKAGE), "{text}");
+            assert!(!text.contains("as the package installs"), "{text}");
             std::fs::write(&file, text).unwrap();
             let (settings, warnings) = Settings::load(Some(&file), std::iter::empty(), Flags::default()).unwrap();
             assert_eq!((settings.data_dir, warnings.len()), (data_dir, 0));
         }
-        assert!(template("a\nb", "f").is_err() && template("", "f").is_err());
+        assert!(template("a\nb", "f").is_err());
+        assert!(template("", "f").is_err());
     }
 
     #[test]

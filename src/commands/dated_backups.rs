@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::backup_files::{FILES, check, is_being_written};
 use crate::startup::code_secret;
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_settings::exit::{Exit, Reason};
 use carom_store::backup::manifest::Manifest;
 use carom_store::backup::{MANIFEST_FILE, STORE_FILE};
@@ -39,7 +39,7 @@ pub(super) struct OldBackups {
 enum OldEntry {
     /// A complete backup of the same code secret that `carom backup --keep` has written.
     Whole,
-    /// Such a backup that is not whole, with the reason.
+    /// A dated backup that is not whole, with the reason.
     Broken(String),
     /// Something else, or a backup that another command is writing.
     Other,
@@ -66,7 +66,7 @@ pub(super) fn place_of(dir: &Path, data_dir: &Path, taken_ms: u64) -> Result<Pat
         return Err(refused(what));
     }
     if is_inside(dir, data_dir) {
-        return Err(refused(format!("{} is inside of the data directory", dir.display())));
+        return Err(refused(format!("{} is inside the data directory", dir.display())));
     }
     Ok(dir.join(name_of(taken_ms)))
 }

@@ -1,4 +1,4 @@
-//! `carom doctor`: checks of a machine and of the settings of a node, each with what to type against a problem.
+//! `carom doctor`: checks of a machine and of the settings of a node, each problem with the command that solves it.
 //!
 //! The checks of a start are those of [`crate::startup::preflight`]. Further ones concern what a start cannot refuse:
 //! slow disks, interrupts, names, certificates that expire soon, clocks and proxies.
@@ -12,7 +12,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use self::finding::{Finding, Health};
+use self::finding::{CheckResult, CheckSeverity};
 use self::running::RunningNode;
 use super::cli::DoctorArgs;
 use super::output::print;
@@ -29,8 +29,8 @@ use carom_telemetry::readable;
 pub fn run(arguments: &DoctorArgs) -> Result<(), Exit> {
     let flags = Flags { data_dir: arguments.place.data_dir.clone(), ..Flags::default() };
     let (mut settings, warnings) = Settings::load(arguments.place.config.as_deref(), environment(), flags)?;
-    let mut findings: Vec<Finding> =
-        warnings.into_iter().map(|Warning(text)| Finding::warning(text, "correct or remove it")).collect();
+    let mut findings: Vec<CheckResult> =
+        warnings.into_iter().map(|Warning(text)| CheckResult::warning(text, "correct or remove it")).collect();
     if let Some(node) = RunningNode::find(&arguments.place) {
         // Unless one is asked for, a directory that does not exist says nothing of the node that runs.
         let other = node.in_place_of(&settings.data_dir).filter(|_| arguments.place.data_dir.is_none());
@@ -45,8 +45,8 @@ pub fn run(arguments: &DoctorArgs) -> Result<(), Exit> {
     } else {
         print(&rendered(&findings, has_colours()));
     }
-    let count = |health: Health| findings.iter().filter(|finding| finding.health == health).count() as u64;
-    let (errors, warnings) = (count(Health::Error), count(Health::Warning));
+    let count = |health: CheckSeverity| findings.iter().filter(|finding| finding.health == health).count() as u64;
+    let (errors, warnings) = (count(CheckSeverity::Error), count(CheckSeverity::Warning));
     if errors == 0 {
         return Ok(());
     }
@@ -54,27 +54,27 @@ pub fn run(arguments: &DoctorArgs) -> Result<(), Exit> {
     Err(Exit::new(Reason::Incomplete, what).with_remedy("each line above says what to do"))
 }
 
-fn name(health: Health) -> &'static str {
+fn name(health: CheckSeverity) -> &'static str {
     match health {
-        Health::Ok => "ok",
-        Health::Warning => "warning",
-        Health::Error => "error",
+        CheckSeverity::Ok => "ok",
+        CheckSeverity::Warning => "warning",
+        CheckSeverity::Error => "error",
     }
 }
 
-fn as_json(finding: &Finding) -> Value {
-    let Finding { health, text, remedy } = finding;
+fn as_json(finding: &CheckResult) -> Value {
+    let CheckResult { health, text, remedy } = finding;
     json!({"result": name(*health), "text": text, "remedy": if remedy.is_empty() { None } else { Some(remedy) }})
 }
 
 /// Lays findings out, one on a line, with the remedy below.
-fn rendered(findings: &[Finding], has_colours: bool) -> String {
+fn rendered(findings: &[CheckResult], has_colours: bool) -> String {
     let mut page = String::new();
-    for Finding { health, text, remedy } in findings {
+    for CheckResult { health, text, remedy } in findings {
         let colour = match health {
-            Health::Ok => "32",
-            Health::Warning => "33",
-            Health::Error => "31",
+            CheckSeverity::Ok => "32",
+            CheckSeverity::Warning => "33",
+            CheckSeverity::Error => "31",
         };
         let name = format!("{:<7}", name(*health));
         let name = if has_colours { format!("\x1b[{colour}m{name}\x1b[0m") } else { name };
@@ -93,7 +93,8 @@ mod tests {
     #[test]
     fn findings_say_what_to_do() {
         let exit = Exit::new(Reason::DiskFull, "1 KiB\nleft").with_remedy("free 5 MiB");
-        let findings = [Finding::ok("fine"), Finding::warning("slow\u{1b}[1m", "use an SSD"), Finding::of(Err(exit))];
+        let findings =
+            [CheckResult::ok("fine"), CheckResult::warning("slow\u{1b}[1m", "use an SSD"), CheckResult::of(Err(exit))];
         assert_eq!(
             rendered(&findings, false),
             "ok       fine\nwarning  slow[1m\n         use an SSD\nerror    1 KiB; left\n         free 5 MiB\n"

@@ -82,7 +82,7 @@ pub fn run(arguments: ImportArgs) -> Result<(), Exit> {
         index_builder::ensure(&links).map_err(|error| store_exit(&error))?;
     }
     let setup = ImportSetup {
-        of_fleet: links.is_of_fleet().map_err(|error| store_exit(&error))?,
+        of_fleet: links.has_joined_fleet().map_err(|error| store_exit(&error))?,
         links,
         data_dir: settings.data_dir.clone(),
         space: CodeSpace::new(&code_secret),

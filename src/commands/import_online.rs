@@ -96,12 +96,12 @@ struct Resend {
 }
 
 /// An input that counts the bytes that were read.
-struct Counted {
+struct CountingInput {
     inner: Input,
     read: Arc<AtomicU64>,
 }
 
-impl Read for Counted {
+impl Read for CountingInput {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let len = self.inner.read(out)?;
         self.read.fetch_add(len as u64, Ordering::Relaxed);
@@ -128,7 +128,7 @@ pub(super) fn run(arguments: ImportArgs) -> Result<(), Exit> {
         (file, _) => Some(open_input(&file.unwrap_or(FileOrStdio::Standard))?),
     };
     let total_bytes = file.as_ref().and_then(|(_, len)| *len);
-    let file = file.map(|(inner, _)| Box::new(Counted { inner, read: Arc::clone(&read) }) as Input);
+    let file = file.map(|(inner, _)| Box::new(CountingInput { inner, read: Arc::clone(&read) }) as Input);
     let (input, moving) = match from {
         None => (file.unwrap_or_else(|| Box::new(io::empty())), None),
         Some(shortener) => {
@@ -140,7 +140,7 @@ pub(super) fn run(arguments: ImportArgs) -> Result<(), Exit> {
     let report_file = report.as_deref().map(|path| {
         ReportFile::create(path).map_err(|error| usage(format!("cannot write {}: {error}", path.display())))
     });
-    let sender = Sender {
+    let sender = ImportSender {
         client,
         path: format!("{IMPORT_PATH}{}", if dry_run { "?dryRun=true" } else { "" }),
         dry_run,
@@ -217,7 +217,7 @@ impl LineReader {
 }
 
 /// A running import into a node.
-struct Sender {
+struct ImportSender {
     client: ApiClient,
     path: String,
     dry_run: bool,
@@ -232,7 +232,7 @@ struct Sender {
     progress: Progress,
 }
 
-impl Sender {
+impl ImportSender {
     fn run(mut self, mut lines: LineReader, messages: &mut dyn Write, report: Option<&Path>) -> Result<(), Exit> {
         let sent = self.send_all(&mut lines, messages);
         // Links that could not be read are reported even if the node does not answer.
@@ -398,8 +398,8 @@ mod tests {
         LineReader::new(Box::new(io::Cursor::new(text.to_vec())))
     }
 
-    fn sender() -> Sender {
-        Sender {
+    fn sender() -> ImportSender {
+        ImportSender {
             client: ApiClient::new("http://127.0.0.1:1", None),
             path: IMPORT_PATH.to_owned(),
             dry_run: false,

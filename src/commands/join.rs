@@ -12,7 +12,7 @@ use crate::services::joins::transfer::{JoinError, JoinProgress, JoinSummary};
 use crate::services::maintenance::progress::Progress;
 use crate::startup::data_dir::lock;
 use crate::startup::{home, joining, preflight};
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_settings::Settings;
 use carom_settings::exit::{Exit, Reason};
 use carom_store::backup::Section;
@@ -91,5 +91,5 @@ fn asked_key(peer: &str) -> Result<String, Exit> {
         io::ErrorKind::Interrupted => missing("interrupted".to_owned()),
         _ => missing(format!("the key cannot be read: {error}")),
     })?;
-    checked_key(typed.trim()).ok_or_else(|| missing("what was typed is not an API key".to_owned()))
+    checked_key(typed.trim()).ok_or_else(|| missing("the typed text is not an API key".to_owned()))
 }

@@ -4,6 +4,7 @@ mod destination;
 mod name;
 mod stats;
 mod text;
+mod undo;
 
 use serde_json::{Map, Value, json};
 
@@ -11,9 +12,9 @@ use self::destination::with_scheme;
 use self::name::{LINKS, LinkName};
 use super::cli::{
     ApiPlace, LinkCommand, LinkCreateArgs, LinkDeleteArgs, LinkEditArgs, LinkFields, LinkListArgs, LinkPlace,
-    LinkShowArgs,
+    LinkPlaces, LinkRestoreArgs, LinkShowArgs,
 };
-use super::node_api::{Method, NodeApi, escaped};
+use super::node_api::{Method, NodeApi, OTHER_NODE, escaped};
 use super::output::print;
 use super::profile::{access, can_ask};
 use super::terminal::{confirms, has_colours, json_text, note, plain, say, width};
@@ -21,6 +22,9 @@ use crate::pages::qr;
 use carom_settings::exit::{Exit, Reason};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::readable;
+
+/// Seconds for which a delete can be undone: enough to notice a mistake. A node keeps a deletion for at most an hour.
+const UNDO_SECONDS: u64 = 600;
 
 /// Runs a command on links.
 ///
@@ -34,6 +38,7 @@ pub fn run(command: &LinkCommand) -> Result<(), Exit> {
         LinkCommand::Show(arguments) => show(arguments),
         LinkCommand::Edit(arguments) => edit(arguments),
         LinkCommand::Delete(arguments) => delete(arguments),
+        LinkCommand::Restore(arguments) => restore(arguments),
         LinkCommand::Stats(arguments) => {
             let api = api_of(&arguments.place)?;
             let name = named(&api, &arguments.link)?;
@@ -211,32 +216,82 @@ fn changes_of(arguments: &LinkEditArgs) -> Result<Value, Exit> {
 }
 
 fn delete(arguments: &LinkDeleteArgs) -> Result<(), Exit> {
-    let LinkDeleteArgs { links, domain, yes, place } = arguments;
+    let LinkDeleteArgs { links, yes, place } = arguments;
     let api = api_of(place)?;
-    let mut names = Vec::new();
-    for link in links {
-        names.push(LinkName::find(&api, link, domain.as_deref())?);
+    let names = all_named(&api, links)?;
+    if *yes {
+        return each(&names, "deleted", |name| api.ask(&Method::DELETE, &name.path(), None));
     }
-    if !yes {
-        if !can_ask() {
-            let what = "a delete cannot be undone, and standard input is not a terminal";
-            let remedy = "pass --yes to delete without a question; `edit --archived true` only takes a link offline";
-            return Err(Exit::new(Reason::Usage, what).with_remedy(remedy));
-        }
-        // All of them are read first, so that nothing is deleted if one has a typing error.
-        for name in &names {
-            say(text::line(&api.get(&name.path())?).trim_end());
-        }
-        let count = readable::count(names.len() as u64, "link");
-        if !confirms(&format!("Delete {count} at once? This cannot be undone.")) {
-            say("nothing was deleted");
-            return Ok(());
-        }
+    if !can_ask() {
+        let what = "a delete needs a confirmation, and standard input is not a terminal";
+        let remedy = "pass --yes to delete at once, without an undo; `edit --archived true` only takes a link offline";
+        return Err(Exit::new(Reason::Usage, what).with_remedy(remedy));
     }
-    let mut failed = 0;
+    // All of them are read first, so that nothing is deleted if one has a typing error.
+    let mut archived = Vec::new();
     for name in &names {
-        match api.ask(&Method::DELETE, &name.path(), None) {
-            Ok(_) => print(&format!("deleted {}\n", name.code())),
+        let link = api.get(&name.path())?;
+        say(text::line(&link).trim_end());
+        // An earlier delete may have archived a link that waits for its deletion, so the undo brings it back.
+        if link["archived"] == true && link["deletesAt"].is_null() {
+            archived.push(name);
+        }
+    }
+    let count = readable::count(names.len() as u64, "link");
+    let minutes = UNDO_SECONDS / 60;
+    if !confirms(&format!("Delete {count}? You can undo this for {minutes} minutes.")) {
+        say("nothing was deleted");
+        return Ok(());
+    }
+    let after = format!("after={UNDO_SECONDS}");
+    let mut gone = Vec::new();
+    let deleted = each(&names, "deleted", |name| {
+        let answer = api.ask(&Method::DELETE, &name.path_below("", &after), None).map_err(or_at_once)?;
+        gone.push(name);
+        Ok(answer)
+    });
+    let (archived, online): (Vec<&LinkName>, Vec<&LinkName>) =
+        gone.into_iter().partition(|name| archived.contains(name));
+    let commands = undo::commands(&online, &archived, place);
+    if !commands.is_empty() {
+        note(&format!("undo within {minutes} minutes: {}", commands.join("; ")));
+    }
+    deleted
+}
+
+/// Adds a remedy for a node that cannot delete later: it does not store all links, or is of an earlier version.
+fn or_at_once(exit: Exit) -> Exit {
+    let at_once = "pass --yes to delete at once, without an undo";
+    if exit.remedy() == OTHER_NODE {
+        return exit.with_remedy(format!("{OTHER_NODE}; or {at_once}"));
+    }
+    // An earlier version refuses the parameter by its name.
+    if exit.what.starts_with("after ") { exit.with_remedy(at_once) } else { exit }
+}
+
+fn restore(arguments: &LinkRestoreArgs) -> Result<(), Exit> {
+    let LinkRestoreArgs { links, place } = arguments;
+    let api = api_of(place)?;
+    let names = all_named(&api, links)?;
+    // It also cancels a scheduled deletion.
+    let body = json!({"archived": false});
+    each(&names, "restored", |name| api.ask(&Method::PATCH, &name.path(), Some(&body)))
+}
+
+fn all_named(api: &NodeApi, places: &LinkPlaces) -> Result<Vec<LinkName>, Exit> {
+    places.links.iter().map(|link| LinkName::find(api, link, places.domain.as_deref())).collect()
+}
+
+/// Sends a request for each link, and prints what was `done`. An error of one link does not stop the others.
+fn each<'a>(
+    names: &'a [LinkName],
+    done: &str,
+    mut request: impl FnMut(&'a LinkName) -> Result<Value, Exit>,
+) -> Result<(), Exit> {
+    let mut failed = 0;
+    for name in names {
+        match request(name) {
+            Ok(_) => print(&format!("{done} {}\n", name.code())),
             Err(exit) if names.len() == 1 => return Err(exit),
             Err(exit) => {
                 failed += 1;
@@ -247,8 +302,10 @@ fn delete(arguments: &LinkDeleteArgs) -> Result<(), Exit> {
     if failed == 0 {
         return Ok(());
     }
-    let what = format!("{} could not be deleted", readable::count(failed, "link"));
-    Err(Exit::new(Reason::Incomplete, what).with_remedy("the messages above give the reasons; the others are deleted"))
+    let what = format!("{} could not be {done}", readable::count(failed, "link"));
+    let others = if failed == names.len() as u64 { String::new() } else { format!("; the others are {done}") };
+    let remedy = format!("the messages above give the reasons{others}");
+    Err(Exit::new(Reason::Incomplete, what).with_remedy(remedy))
 }
 
 /// Draws a short URL as a QR code.
@@ -288,6 +345,17 @@ mod tests {
         let twice = changes_of(&edit_of(titled(), vec![ClearedField::Title])).unwrap_err();
         assert!(twice.what.contains("title is set and cleared"), "{twice}");
         assert!(changes_of(&edit_of(LinkFields::default(), vec![])).unwrap_err().what.contains("nothing to change"));
+    }
+
+    #[test]
+    fn nodes_without_an_undo_delete_at_once() {
+        let remedy_after = |what: &str, remedy: &str| {
+            let exit = Exit::new(Reason::Incomplete, what).with_remedy(remedy);
+            or_at_once(exit).remedy().to_owned()
+        };
+        assert!(remedy_after("refused", OTHER_NODE).contains("--yes"));
+        assert!(remedy_after("after is not a parameter of this request", "change it").contains("--yes"));
+        assert_eq!(remedy_after("refused", "wait"), "wait");
     }
 
     #[test]

@@ -101,7 +101,7 @@ fn asked_key(url: &str) -> Result<String, Exit> {
         ErrorKind::Interrupted => missing("interrupted".to_owned()),
         _ => missing(format!("the key cannot be read: {error}")),
     })?;
-    checked_key(typed.trim()).ok_or_else(|| missing("what was typed is not an API key".to_owned()))
+    checked_key(typed.trim()).ok_or_else(|| missing("the typed text is not an API key".to_owned()))
 }
 
 /// Asks a node for the rights of the key, and describes them.

@@ -35,6 +35,9 @@ const DETAIL_LEN_MAX: usize = 500;
 /// Type of the problem of a link that does not exist.
 const NO_LINK: &str = "https://shlink.io/api/error/short-url-not-found";
 
+/// Remedy for a request that needs all links, of a node that does not store them.
+pub(crate) const OTHER_NODE: &str = "pass the address of a node that stores all links with --url";
+
 /// Fields and parameters of the API, and the options that set them.
 const OPTIONS: [(&str, &str); 22] = [
     ("longUrl", "the destination"),
@@ -196,6 +199,7 @@ impl NodeApi {
             ),
             400 | 409 | 410 | 413 | 415 | 422 => (Reason::Usage, &*correction),
             429 => (Reason::Incomplete, "wait a moment, and try again"),
+            501 => (Reason::Incomplete, OTHER_NODE),
             _ => (Reason::Incomplete, "try again in a moment; `carom status` and the log of the node show more"),
         };
         Exit::new(reason, what.chars().take(DETAIL_LEN_MAX).collect::<String>()).with_remedy(remedy)
@@ -263,6 +267,8 @@ mod tests {
         assert!(refused(403, problem, Some("k")).remedy().contains("--role"));
         assert_eq!(refused(404, problem, None).reason, Reason::Incomplete);
         assert_eq!(refused(503, problem, None).reason, Reason::Incomplete);
+        // A retry would get the same answer.
+        assert_eq!(refused(501, problem, None).remedy(), OTHER_NODE);
         let long = refused(400, &format!("{{\"detail\": \"{}\"}}", "x".repeat(10_000)), None);
         assert_eq!(long.what.len(), DETAIL_LEN_MAX);
     }

@@ -44,6 +44,9 @@ pub fn run(arguments: &PurgeArgs) -> Result<(), Exit> {
     let api = NodeApi::new(access(&arguments.place)?);
     let fields = selector_of(arguments);
     let counted = api.ask(&Method::POST, PURGES, Some(&Value::Object(fields.clone())))?;
+    if counted.get("purge").is_some() {
+        return purge_in_home(&api, fields, arguments, &counted);
+    }
     let (count, before) = (number(&api, &counted, "count")?, deleted_before(&counted));
     let links = readable::count(count, "link");
     let earlier = readable::count(before, "link") + " deleted before";
@@ -54,13 +57,8 @@ pub fn run(arguments: &PurgeArgs) -> Result<(), Exit> {
         }
         return Ok(());
     }
-    if count == 0 && before == 0 {
-        say("no link matches; nothing was purged");
-        return Ok(());
-    }
     let all = if before > 0 { format!("{links} and {earlier}") } else { links.clone() };
-    if !arguments.yes && !is_confirmed(&counted, &all)? {
-        say("nothing was purged");
+    if !may_purge(arguments, &counted, (count + before, &all))? {
         return Ok(());
     }
     let purged = purge_all(&api, fields.clone(), count)?;
@@ -71,7 +69,7 @@ pub fn run(arguments: &PurgeArgs) -> Result<(), Exit> {
             note("links that were deleted before may be left; run the command again once these are purged");
         }
     } else {
-        purged.ids.iter().try_for_each(|id| wait_for(&api, id))?;
+        purged.ids.iter().try_for_each(|id| wait_for(&api, id).map(drop))?;
         let rest = if before > 0 { purge_rest(&api, fields)? } else { 0 };
         let all = purged.deleted + before.max(purged.before + rest);
         print(&format!("purged {}\n", readable::count(all, "link")));
@@ -84,11 +82,85 @@ pub fn run(arguments: &PurgeArgs) -> Result<(), Exit> {
         .with_remedy("run the command again; the log of the node says why, and the others are purged"))
 }
 
+/// Purges links that Redis stores. The node reads all links, first to count those that match. `counting` is the answer to the
+/// request that has begun the count.
+fn purge_in_home(
+    api: &NodeApi,
+    mut fields: Map<String, Value>,
+    arguments: &PurgeArgs,
+    counting: &Value,
+) -> Result<(), Exit> {
+    let counted = match counting["purge"]["id"].as_str() {
+        Some(id) => wait_for(api, id)?["selection"].clone(),
+        // The request selects a domain that no link can have.
+        None => json!({"matched": 0}),
+    };
+    let count = number(api, &counted, "matched")?;
+    let links = readable::count(count, "link");
+    if arguments.dry_run {
+        print(&format!("{links} would be deleted and purged\n"));
+        return end_of_count(&counted);
+    }
+    if count == 0 {
+        end_of_count(&counted)?;
+    }
+    if !may_purge(arguments, counting, (count, &links))? {
+        return Ok(());
+    }
+    fields.insert("confirm".to_owned(), json!(count));
+    let begun = api.ask(&Method::POST, PURGES, Some(&Value::Object(fields)))?;
+    let id = begun["purge"]["id"].as_str().ok_or_else(|| api.foreign("the answer is not about purges"))?;
+    if arguments.no_wait {
+        note("the node looks for the links, deletes them and purges them");
+        print(&format!("{id}\n"));
+        return Ok(());
+    }
+    let purged = wait_for(api, id)?;
+    let selection = &purged["selection"];
+    print(&format!("purged {}\n", readable::count(number(api, selection, "matched")?, "link")));
+    match incomplete(selection) {
+        None => Ok(()),
+        Some(what) => Err(Exit::new(Reason::Incomplete, what)
+            .with_remedy("run the command again; the links that it has deleted are purged")),
+    }
+}
+
+/// Returns the result of a command that has counted the links of a selection, and purges none.
+fn end_of_count(selection: &Value) -> Result<(), Exit> {
+    let Some(what) = incomplete(selection) else { return Ok(()) };
+    Err(Exit::new(Reason::Incomplete, what)
+        .with_remedy("links that match may be left; upgrade the node, and run the command again"))
+}
+
+/// Returns why a selection may have left links; `None` if it has purged all of them.
+fn incomplete(selection: &Value) -> Option<String> {
+    if let Some(why) = selection["stopped"].as_str() {
+        return Some(format!("the node has not read all links: {}", plain(why)));
+    }
+    let unreadable = selection["unreadable"].as_u64().filter(|unreadable| *unreadable > 0)?;
+    Some(format!("the node cannot read {} of a later version of carom", readable::count(unreadable, "link")))
+}
+
 /// Returns the fields of a request that select the links.
 fn selector_of(arguments: &PurgeArgs) -> Map<String, Value> {
     let PurgeArgs { domain, app, tag, destination, .. } = arguments;
     let all = [("domain", domain), ("app", app), ("tag", tag), ("destination", destination)];
     all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?)))).collect()
+}
+
+/// True if links match, and the arguments or the answer to a question confirm their purge. Otherwise says that nothing was
+/// purged. `all` is the number of the links and its text.
+fn may_purge(arguments: &PurgeArgs, counted: &Value, all: (u64, &str)) -> Result<bool, Exit> {
+    let (count, links) = all;
+    if count == 0 {
+        say("no link matches; nothing was purged");
+        return Ok(false);
+    }
+    let is_wanted = arguments.yes || is_confirmed(counted, links)?;
+    if !is_wanted {
+        say("nothing was purged");
+    }
+    Ok(is_wanted)
 }
 
 /// Shows some of the links, and asks whether to purge them.
@@ -150,13 +222,13 @@ fn purge_rest(api: &NodeApi, mut fields: Map<String, Value>) -> Result<u64, Exit
     }
 }
 
-/// Waits until all nodes have carried out a purge, and shows the nodes or the site that it waits for.
-fn wait_for(api: &NodeApi, id: &str) -> Result<(), Exit> {
+/// Waits until all nodes have carried out a purge, and shows the nodes or the site that it waits for. Returns the purge.
+fn wait_for(api: &NodeApi, id: &str) -> Result<Value, Exit> {
     let path = format!("{PURGES}/{}", escaped(id));
     let (begun, mut shown) = (Instant::now(), String::new());
     loop {
         match api.get(&path) {
-            Ok(purge) if purge["complete"] == true => return Ok(()),
+            Ok(purge) if purge["complete"] == true => return Ok(purge),
             Ok(purge) => {
                 let waits = waits_for(&purge);
                 if waits != shown {
@@ -166,7 +238,7 @@ fn wait_for(api: &NodeApi, id: &str) -> Result<(), Exit> {
             }
             Err(exit) if exit.what.starts_with(UNKNOWN) && begun.elapsed() < KNOWN_WITHIN => {}
             Err(exit) => {
-                let remedy = format!("the links are deleted, and the nodes continue; GET {path} shows the progress");
+                let remedy = format!("the nodes continue; GET {path} shows the progress");
                 return Err(exit.with_remedy(remedy));
             }
         }
@@ -178,6 +250,15 @@ fn wait_for(api: &NodeApi, id: &str) -> Result<(), Exit> {
 fn waits_for(purge: &Value) -> String {
     if let Some(error) = purge["error"].as_str() {
         return format!("the node tries again, because {}", plain(error));
+    }
+    let selection = &purge["selection"];
+    if selection["ended"] == false {
+        let of = |name: &str| readable::count(rounded(selection[name].as_u64().unwrap_or_default()), "link");
+        return match purge["step"]["what"].as_str() {
+            // The node may still search for the links of another request.
+            Some(what) if selection["examined"] == 0 => format!("the node is {}", plain(what)),
+            _ => format!("reading all links in Redis: at least {} read, {} found", of("examined"), of("matched")),
+        };
     }
     let nodes = purge["nodes"].as_array().into_iter().flatten();
     let shown = |node: &Value| {
@@ -195,6 +276,12 @@ fn waits_for(purge: &Value) -> String {
         ([], None) => "removing the rest from the files of the node".to_owned(),
         _ => format!("waiting for {}", waiting.join(", ")),
     }
+}
+
+/// Rounds a number down to its first digit, so that a search of hours prints few lines.
+fn rounded(number: u64) -> u64 {
+    let unit = 10_u64.pow(number.checked_ilog10().unwrap_or(0));
+    number / unit * unit
 }
 
 /// Returns the number of links that were deleted before. Nodes of earlier versions do not look for them.
@@ -237,5 +324,33 @@ mod tests {
         assert_eq!(waits_for(&alone), "the node is compacting the store");
         assert_eq!(waits_for(&json!({"nodes": []})), "removing the rest from the files of the node");
         assert_eq!(waits_for(&json!({"error": "x"})), "the node tries again, because x");
+    }
+
+    #[test]
+    fn search_is_shown_in_few_lines() {
+        assert_eq!([0, 9, 10, 99, 12_345].map(rounded), [0, 9, 10, 90, 10_000]);
+        let shown = |examined: u64| {
+            let selection = json!({"ended": false, "examined": examined, "matched": 17});
+            waits_for(&json!({"error": null, "nodes": [], "step": {"what": "x"}, "selection": selection}))
+        };
+        assert!(shown(12_345).contains("at least 10,000 links read, 10 links found"), "{}", shown(12_345));
+        assert_eq!(shown(12_345), shown(19_999));
+        assert_eq!(shown(0), "the node is x", "it may search for other links");
+        let ended = json!({"error": null, "nodes": [{"node": "a", "complete": false}], "selection": {"ended": true}});
+        assert_eq!(waits_for(&ended), "waiting for a");
+    }
+
+    #[test]
+    fn links_that_a_search_may_have_left_are_named() {
+        let selection = |stopped: Option<&str>, unreadable: u64| json!({"stopped": stopped, "unreadable": unreadable});
+        assert_eq!(incomplete(&selection(None, 0)), None);
+        let stopped = incomplete(&selection(Some("too many"), 0)).unwrap();
+        assert!(stopped.contains("too many"), "{stopped}");
+        let unreadable = incomplete(&selection(None, 2)).unwrap();
+        assert!(unreadable.contains("2 links of a later version"), "{unreadable}");
+        assert!(end_of_count(&selection(None, 0)).is_ok());
+        assert!(end_of_count(&json!({"matched": 0})).is_ok(), "no link can match");
+        let exit = end_of_count(&selection(None, 2)).unwrap_err();
+        assert_eq!(exit.what, unreadable, "one of them may match");
     }
 }

@@ -31,13 +31,13 @@ const LEN_MAX: u64 = 16 << 20;
 const ALARMS: usize = 8;
 
 /// The status of a node, and the instant at which it arrived.
-pub(super) struct Sample {
+pub(super) struct StatusSample {
     pub(super) status: Value,
     pub(super) at: Instant,
 }
 
 /// The admin listener of a node, and the API key for it.
-pub(super) struct Node {
+pub(super) struct AdminEndpoint {
     url: String,
     http: HttpText,
 }
@@ -47,7 +47,7 @@ pub(super) struct Node {
 /// # Errors
 /// [`Reason::Incomplete`] if the node does not answer, [`Reason::Usage`] for wrong settings or key files.
 pub fn status(arguments: &StatusArgs) -> Result<(), Exit> {
-    let mut node = Node::new(&arguments.node, "")?;
+    let mut node = AdminEndpoint::new(&arguments.node, "")?;
     if arguments.json {
         print(&format!("{:#}\n", node.ask()?.status));
         return Ok(());
@@ -81,15 +81,15 @@ pub fn health(arguments: &HealthArgs) -> Result<(), Exit> {
     Ok(())
 }
 
-impl Node {
+impl AdminEndpoint {
     /// Creates a client for the status. `query` is empty, or begins with a question mark.
     ///
     /// # Errors
     /// [`Reason::Usage`] for wrong settings or key files.
-    pub(super) fn new(arguments: &NodeArgs, query: &str) -> Result<Node, Exit> {
+    pub(super) fn new(arguments: &NodeArgs, query: &str) -> Result<AdminEndpoint, Exit> {
         let url = format!("{}/status", admin_url(&arguments.place)?);
         let http = HttpText::of_node(&format!("{url}{query}"), HTTP_TIMEOUT, LEN_MAX, key_of(arguments)?);
-        Ok(Node { url, http })
+        Ok(AdminEndpoint { url, http })
     }
 
     /// Returns the address of the status.
@@ -101,10 +101,10 @@ impl Node {
     ///
     /// # Errors
     /// [`Reason::Incomplete`] if the node does not answer with a status.
-    pub(super) fn ask(&mut self) -> Result<Sample, Exit> {
+    pub(super) fn ask(&mut self) -> Result<StatusSample, Exit> {
         let text = self.http.read().map_err(|why| no_answer(&self.url, &why))?;
         let status = serde_json::from_slice(&text).map_err(|error| no_answer(&self.url, &error))?;
-        Ok(Sample { status, at: Instant::now() })
+        Ok(StatusSample { status, at: Instant::now() })
     }
 }
 
@@ -257,15 +257,11 @@ fn render_node(page: &mut String, now: &Value, changes: f64, width: Option<usize
     let _ = writeln!(page, "codes   {} with {length} characters left{lasts}", grouped(left));
     fleet::render(page, now, width);
     bypass::render_node(page, now);
+    let origin = if now["destinationRules"]["saved"].is_string() { "saved" } else { "from the settings" };
     for (name, list) in [("allow", "allowList"), ("block", "blockList")] {
         if now[list].is_object() {
             let (fixed, dynamic) = (number(&now[list], "/static"), number(&now[list], "/dynamic"));
-            let _ = writeln!(
-                page,
-                "{name}   {} from the settings, {} from the source",
-                count(fixed, "host"),
-                grouped(dynamic)
-            );
+            let _ = writeln!(page, "{name}   {} {origin}, {} from the source", count(fixed, "host"), grouped(dynamic));
         }
     }
 }

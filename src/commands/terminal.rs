@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::cli::ColourMode;
 use crate::startup::logging::{self, Verbosity};
 use crate::startup::signals::{self, ProcessSignal};
-use carom_model::dates;
+use carom_model::formats::dates;
 
 /// Narrowest width that texts are fitted to, in columns: below it, the terminal breaks lines.
 const WIDTH_MIN: usize = 40;

@@ -17,14 +17,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Instant;
 
-use self::keys::Key;
-use self::picture::{Look, Outage, Picture};
+use self::keys::ViewKey;
+use self::picture::{Outage, Picture, PictureStyle};
 use self::screen::Screen;
 use self::snapshot::Snapshot;
 use self::state::ViewState;
 use super::cli::TopArgs;
 use super::output::{has_failed, notice_lost_reader, print};
-use super::status::{EVERY, Node, Sample};
+use super::status::{AdminEndpoint, EVERY, StatusSample};
 use super::terminal::has_colours;
 use crate::startup::signals::{self, ProcessSignal};
 use carom_settings::exit::{Exit, Reason};
@@ -36,11 +36,11 @@ const LATENCIES: &str = "?latencies=all";
 const EVENTS_MAX: usize = 32;
 
 /// An event for the main thread.
-enum Event {
+enum TopEvent {
     /// The node answered, or did not.
-    Answer(Result<Sample, Exit>),
+    Answer(Result<StatusSample, Exit>),
     /// A person pressed a key.
-    Pressed(Key),
+    Pressed(ViewKey),
     /// No more keys can come: the terminal is gone.
     KeysEnded,
     /// The process received a signal.
@@ -55,20 +55,20 @@ enum Next {
 }
 
 /// The last failure to get a status.
-struct Failure {
+struct StatusFailure {
     exit: Exit,
     since: Instant,
 }
 
 /// The view of one node.
-struct Live {
+struct NodeView {
     url: String,
-    look: Look,
+    look: PictureStyle,
     state: ViewState,
     /// The last status, also while the view is paused.
-    last: Option<Sample>,
+    last: Option<StatusSample>,
     snapshot: Option<Snapshot>,
-    failure: Option<Failure>,
+    failure: Option<StatusFailure>,
 }
 
 /// Shows the state of a node until a key or a signal ends the view. With `--json`, prints a line each second instead.
@@ -78,12 +78,12 @@ struct Live {
 /// cannot be used and, with `--json`, if the node does not answer the first time.
 pub fn run(arguments: &TopArgs) -> Result<(), Exit> {
     if arguments.json {
-        return print_lines(&mut Node::new(&arguments.node, "")?);
+        return print_lines(&mut AdminEndpoint::new(&arguments.node, "")?);
     }
     require_terminal()?;
-    let mut node = Node::new(&arguments.node, LATENCIES)?;
+    let mut node = AdminEndpoint::new(&arguments.node, LATENCIES)?;
     let (sender, inbox) = sync_channel(EVENTS_MAX);
-    let mut live = Live::new(node.url());
+    let mut live = NodeView::new(node.url());
     // Before the terminal changes: the default action of a signal would leave it so.
     watch_signals(sender.clone()).map_err(|error| unusable(&error))?;
     let mut screen = Screen::open().map_err(|error| unusable(&error))?;
@@ -93,7 +93,7 @@ pub fn run(arguments: &TopArgs) -> Result<(), Exit> {
 }
 
 /// Prints the status every second as one line of JSON, until standard output takes no more.
-fn print_lines(node: &mut Node) -> Result<(), Exit> {
+fn print_lines(node: &mut AdminEndpoint) -> Result<(), Exit> {
     let mut has_answered = false;
     loop {
         let begun = Instant::now();
@@ -136,17 +136,17 @@ fn unusable(error: &io::Error) -> Exit {
 /// Starts a thread that sends events.
 fn start(
     name: &str,
-    sender: SyncSender<Event>,
-    work: impl FnOnce(SyncSender<Event>) + Send + 'static,
+    sender: SyncSender<TopEvent>,
+    work: impl FnOnce(SyncSender<TopEvent>) + Send + 'static,
 ) -> io::Result<()> {
     thread::Builder::new().name(name.to_owned()).spawn(move || work(sender)).map(|_| ())
 }
 
 /// Asks the node every second until nothing receives the answers any more.
-fn ask(node: &mut Node, sender: &SyncSender<Event>) {
+fn ask(node: &mut AdminEndpoint, sender: &SyncSender<TopEvent>) {
     loop {
         let begun = Instant::now();
-        if sender.send(Event::Answer(node.ask())).is_err() {
+        if sender.send(TopEvent::Answer(node.ask())).is_err() {
             return;
         }
         thread::sleep(EVERY.saturating_sub(begun.elapsed()));
@@ -154,12 +154,12 @@ fn ask(node: &mut Node, sender: &SyncSender<Event>) {
 }
 
 /// Sends the keys of the terminal until it is gone.
-fn send_keys(sender: &SyncSender<Event>) {
-    keys::read_all(|key| sender.send(Event::Pressed(key)).is_ok());
-    let _ = sender.send(Event::KeysEnded);
+fn send_keys(sender: &SyncSender<TopEvent>) {
+    keys::read_all(|key| sender.send(TopEvent::Pressed(key)).is_ok());
+    let _ = sender.send(TopEvent::KeysEnded);
 }
 
-fn watch_signals(sender: SyncSender<Event>) -> io::Result<()> {
+fn watch_signals(sender: SyncSender<TopEvent>) -> io::Result<()> {
     let wanted = [
         ProcessSignal::Terminate,
         ProcessSignal::Interrupt,
@@ -167,14 +167,14 @@ fn watch_signals(sender: SyncSender<Event>) -> io::Result<()> {
         ProcessSignal::WindowChange,
         ProcessSignal::Continue,
     ];
-    signals::watch(&wanted, move |signal| sender.send(Event::Received(signal)).is_ok())
+    signals::watch(&wanted, move |signal| sender.send(TopEvent::Received(signal)).is_ok())
 }
 
-impl Live {
-    fn new(url: &str) -> Live {
-        Live {
+impl NodeView {
+    fn new(url: &str) -> NodeView {
+        NodeView {
             url: url.to_owned(),
-            look: Look::new(has_colours()),
+            look: PictureStyle::new(has_colours()),
             state: ViewState::default(),
             last: None,
             snapshot: None,
@@ -183,7 +183,7 @@ impl Live {
     }
 
     /// Draws after each event, and at least every second, until an event ends the view.
-    fn follow(&mut self, screen: &mut Screen, inbox: &Receiver<Event>) -> io::Result<()> {
+    fn follow(&mut self, screen: &mut Screen, inbox: &Receiver<TopEvent>) -> io::Result<()> {
         loop {
             screen.draw(|frame| view::draw(frame, &self.picture()))?;
             let event = match inbox.recv_timeout(EVERY) {
@@ -191,7 +191,7 @@ impl Live {
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
-            if let Event::Received(ProcessSignal::Continue) = event {
+            if let TopEvent::Received(ProcessSignal::Continue) = event {
                 // The shell has changed the terminal meanwhile.
                 screen.reopen()?;
             }
@@ -201,27 +201,27 @@ impl Live {
         }
     }
 
-    fn handle(&mut self, event: Event, width: usize) -> Next {
+    fn handle(&mut self, event: TopEvent, width: usize) -> Next {
         match event {
-            Event::Answer(Ok(sample)) => self.take(sample),
-            Event::Answer(Err(exit)) => {
+            TopEvent::Answer(Ok(sample)) => self.take(sample),
+            TopEvent::Answer(Err(exit)) => {
                 let since = self.failure.as_ref().map_or_else(Instant::now, |failure| failure.since);
-                self.failure = Some(Failure { exit, since });
+                self.failure = Some(StatusFailure { exit, since });
             }
-            Event::Pressed(key) => {
+            TopEvent::Pressed(key) => {
                 let cores = self.snapshot.as_ref().map(|snapshot| snapshot.cores.as_slice()).unwrap_or_default();
                 let shown = columns::shown(cores, self.state.sort, width);
                 if self.state.press(key, &shown, cores.len()) {
                     return Next::Quit;
                 }
             }
-            Event::Received(ProcessSignal::WindowChange | ProcessSignal::Continue) => {}
-            Event::Received(_) | Event::KeysEnded => return Next::Quit,
+            TopEvent::Received(ProcessSignal::WindowChange | ProcessSignal::Continue) => {}
+            TopEvent::Received(_) | TopEvent::KeysEnded => return Next::Quit,
         }
         Next::Draw
     }
 
-    fn take(&mut self, sample: Sample) {
+    fn take(&mut self, sample: StatusSample) {
         self.failure = None;
         if !self.state.is_paused || self.snapshot.is_none() {
             let before = self.last.as_ref().map(|last| (&last.status, sample.at - last.at));

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub enum FileOrStdio {
     /// Standard input or output.
     Standard,
-    /// A file.
+    /// A file, by its path.
     File(PathBuf),
 }
 

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use super::days::DAY_END;
 use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
 use carom_model::access::{APP_NAME_LEN_MAX, AppName, KEY_NAME_LEN_MAX, KeyName, Role};
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_telemetry::clock::unix_ms;
 
 /// The subcommands of `carom app`.
@@ -177,8 +177,11 @@ mod tests {
             assert!(grace(wrong).is_err(), "{wrong}");
         }
         assert_eq!(end("9000-01-01"), end("9000-01-01T23:59:59Z"));
-        assert!(end("2020-01-01").is_err() && end("soon").is_err());
-        assert!(key_name("Anna’s phone").is_ok() && key_name(" ").is_err());
-        assert!(rate("0").is_err() && rate("5") == Ok(NonZeroU32::new(5).unwrap()));
+        assert!(end("2020-01-01").is_err());
+        assert!(end("soon").is_err());
+        assert!(key_name("Anna’s phone").is_ok());
+        assert!(key_name(" ").is_err());
+        assert!(rate("0").is_err());
+        assert!(rate("5") == Ok(NonZeroU32::new(5).unwrap()));
     }
 }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::api::ApiPlace;
 use super::days::DAY_END;
 use carom_limits::LIST_PER_PAGE_MAX;
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_telemetry::clock::unix_ms;
 
 /// The subcommands of `carom link`.
@@ -21,8 +21,10 @@ pub enum LinkCommand {
     Show(LinkShowArgs),
     /// Change properties of a link; the others keep their values.
     Edit(Box<LinkEditArgs>),
-    /// Delete links at once. Unlike `edit --archived true`, this cannot be undone.
+    /// Delete links. For ten minutes, `carom link restore` undoes it.
     Delete(LinkDeleteArgs),
+    /// Bring links back that are archived, or that were deleted less than ten minutes ago.
+    Restore(LinkRestoreArgs),
     /// Show the visits of a link by day, referrer, country, browser and so on.
     Stats(LinkStatsArgs),
 }
@@ -38,6 +40,17 @@ pub struct LinkPlace {
     pub domain: Option<String>,
 }
 
+/// Links: their slugs, or their whole short URLs.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct LinkPlaces {
+    /// Slugs or short URLs of the links
+    #[arg(value_name = "LINK", required = true)]
+    pub links: Vec<String>,
+    /// Domain of the slugs, or DEFAULT for the default domain
+    #[arg(long, value_name = "HOST")]
+    pub domain: Option<String>,
+}
+
 /// The properties of a link that can be set and changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Args)]
 pub struct LinkFields {
@@ -47,10 +60,10 @@ pub struct LinkFields {
     /// Tag; can be repeated. In a change, the tags replace all others
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
-    /// Start: a date (from 00:00 UTC), a date and time, or a time from now such as 12h
+    /// Start: a date (from 00:00 UTC), a day such as monday, a date and time, or a time from now such as 12h
     #[arg(long = "starts", alias = "valid-since", value_name = "DATE", value_parser = later)]
     pub valid_since: Option<String>,
-    /// Expiry: a date (until its end in UTC), a date and time, or a time from now such as 30d
+    /// Expiry: a date (until its end in UTC), a day such as friday, a date and time, or a time from now such as 30d
     #[arg(long = "expires", alias = "valid-until", value_name = "DATE", value_parser = later_end)]
     pub valid_until: Option<String>,
     /// Number of visits after which the link returns 410
@@ -82,13 +95,13 @@ pub struct LinkCreateArgs {
     /// Domain of the link [default: the default domain]
     #[arg(long, value_name = "HOST")]
     pub domain: Option<String>,
-    /// Further properties.
+    /// The properties that a change may have as well.
     #[command(flatten)]
     pub fields: LinkFields,
     /// Generate a slug of 16 random characters, practically impossible to guess
     #[arg(long)]
     pub private: bool,
-    /// Return an existing link with the same properties, if there is one
+    /// Return an existing link with these properties, if there is one
     #[arg(long)]
     pub find_if_exists: bool,
     /// Also print the short URL as a QR code
@@ -166,7 +179,7 @@ pub struct LinkEditArgs {
     /// New destination
     #[arg(long, value_name = "URL")]
     pub destination: Option<String>,
-    /// Further properties.
+    /// The properties that a create may have as well.
     #[command(flatten)]
     pub fields: LinkFields,
     /// Take the link offline until it is false again: true or false
@@ -186,15 +199,23 @@ pub struct LinkEditArgs {
 /// Options of `carom link delete`.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct LinkDeleteArgs {
-    /// Slugs or short URLs of the links
-    #[arg(value_name = "LINK", required = true)]
-    pub links: Vec<String>,
-    /// Domain of the slugs, or DEFAULT for the default domain
-    #[arg(long, value_name = "HOST")]
-    pub domain: Option<String>,
-    /// Delete without asking
+    /// The links.
+    #[command(flatten)]
+    pub links: LinkPlaces,
+    /// Delete at once and without asking; this cannot be undone
     #[arg(long, short)]
     pub yes: bool,
+    /// The node.
+    #[command(flatten)]
+    pub place: ApiPlace,
+}
+
+/// Options of `carom link restore`.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct LinkRestoreArgs {
+    /// The links.
+    #[command(flatten)]
+    pub links: LinkPlaces,
     /// The node.
     #[command(flatten)]
     pub place: ApiPlace,
@@ -206,10 +227,10 @@ pub struct LinkStatsArgs {
     /// The link.
     #[command(flatten)]
     pub link: LinkPlace,
-    /// Start of the period: a date, or a time until now such as 7d
+    /// Start of the period: a date, a day such as monday, or a time until now such as 7d
     #[arg(long, value_name = "DATE", value_parser = earlier)]
     pub since: Option<String>,
-    /// End of the period: a date (with the whole day), or a time until now such as 1d
+    /// End of the period: a date (with the whole day), a day such as friday, or a time until now such as 1d
     #[arg(long, value_name = "DATE", value_parser = earlier_end)]
     pub until: Option<String>,
     /// Leave out visits of bots in the lists
@@ -322,36 +343,66 @@ impl ClearedField {
 /// Time of day at which a date begins that is the start of something.
 const DAY_BEGIN: &str = "T00:00:00Z";
 
-/// Parses an instant: the beginning of a date, a date and time, or a time from now.
+/// Length of a day, in milliseconds.
+const DAY_MS: u64 = 86_400_000;
+
+/// The days of a week. The first one is that of 1970-01-01.
+const WEEK: [&str; 7] = ["thursday", "friday", "saturday", "sunday", "monday", "tuesday", "wednesday"];
+
+/// The direction in which a distance or the name of a day counts, from now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Direction {
+    Later,
+    Earlier,
+}
+
+/// Parses an instant: the beginning of a date or of the next day with a name, a date and time, or a time from now.
 fn later(text: &str) -> Result<String, String> {
-    instant(text, DAY_BEGIN, u64::checked_add)
+    instant(text, DAY_BEGIN, Direction::Later)
 }
 
-/// Parses an instant: the end of a date, a date and time, or a time from now.
+/// Parses an instant: the end of a date or of the next day with a name, a date and time, or a time from now.
 fn later_end(text: &str) -> Result<String, String> {
-    instant(text, DAY_END, u64::checked_add)
+    instant(text, DAY_END, Direction::Later)
 }
 
-/// Parses an instant: the beginning of a date, a date and time, or a time until now.
+/// Parses an instant: the beginning of a date or of the last day with a name, a date and time, or a time until now.
 fn earlier(text: &str) -> Result<String, String> {
-    instant(text, DAY_BEGIN, u64::checked_sub)
+    instant(text, DAY_BEGIN, Direction::Earlier)
 }
 
-/// Parses an instant: the end of a date, a date and time, or a time until now.
+/// Parses an instant: the end of a date or of the last day with a name, a date and time, or a time until now.
 fn earlier_end(text: &str) -> Result<String, String> {
-    instant(text, DAY_END, u64::checked_sub)
+    instant(text, DAY_END, Direction::Earlier)
 }
 
-/// Parses an instant. `time_of_day` is that of a date without one, and `shifted` moves the current time by a distance.
-fn instant(text: &str, time_of_day: &str, shifted: fn(u64, u64) -> Option<u64>) -> Result<String, String> {
-    let ms = match span_ms(text) {
-        Some(span_ms) => shifted(unix_ms(), span_ms),
+/// Parses an instant. `time_of_day` is that of a date without one.
+fn instant(text: &str, time_of_day: &str, direction: Direction) -> Result<String, String> {
+    let now_ms = unix_ms();
+    let text = named_day(text, now_ms, direction).unwrap_or_else(|| text.to_owned());
+    let ms = match span_ms(&text) {
+        Some(span_ms) if direction == Direction::Later => now_ms.checked_add(span_ms),
+        Some(span_ms) => now_ms.checked_sub(span_ms),
         None if text.len() == 10 => dates::parse(&format!("{text}{time_of_day}")).ok(),
-        None => dates::parse(text).ok(),
+        None => dates::parse(&text).ok(),
     };
     ms.map(|ms| dates::format(dates::whole_second(ms))).ok_or_else(|| {
-        "expected a date such as 2030-01-31 or 2030-01-31T12:00:00+01:00, or a time such as 90m, 12h or 30d".to_owned()
+        "expected a date such as 2030-01-31 or 2030-01-31T12:00:00+01:00, a day such as friday, or a time such as 90m, \
+         12h or 30d"
+            .to_owned()
     })
+}
+
+/// Returns the date of the next or last day with that name in UTC, such as `friday`; `None` for another text. The name
+/// of today means the day a week away.
+fn named_day(text: &str, now_ms: u64, direction: Direction) -> Option<String> {
+    let name = WEEK.iter().position(|name| name.eq_ignore_ascii_case(text))? as u64;
+    let today = now_ms / DAY_MS;
+    let day = match direction {
+        Direction::Later => today + (name + 6 - today % 7) % 7 + 1,
+        Direction::Earlier => today.checked_sub((today % 7 + 6 - name) % 7 + 1)?,
+    };
+    Some(dates::format(day * DAY_MS).chars().take(10).collect())
 }
 
 /// Parses a number of minutes, hours, days or weeks.
@@ -390,6 +441,35 @@ mod tests {
     }
 
     #[test]
+    fn names_of_days_are_dates() {
+        // A Monday.
+        let now_ms = dates::parse("2026-11-30T12:00:00Z").unwrap();
+        let next = |name: &str| named_day(name, now_ms, Direction::Later);
+        let last = |name: &str| named_day(name, now_ms, Direction::Earlier);
+        assert_eq!(next("friday").as_deref(), Some("2026-12-04"));
+        assert_eq!(next("Sunday").as_deref(), Some("2026-12-06"));
+        assert_eq!(next("monday").as_deref(), Some("2026-12-07"));
+        assert_eq!(next("tuesday").as_deref(), Some("2026-12-01"));
+        assert_eq!(last("friday").as_deref(), Some("2026-11-27"));
+        assert_eq!(last("monday").as_deref(), Some("2026-11-23"));
+        assert_eq!(last("sunday").as_deref(), Some("2026-11-29"));
+        assert_eq!(next("soon"), None);
+        // A day begins and ends with midnight in UTC.
+        for (now, expected) in [
+            ("2026-12-03T23:59:59Z", ["2026-12-04", "2026-11-27"]),
+            ("2026-12-04T00:00:00Z", ["2026-12-11", "2026-11-27"]),
+            ("2026-12-04T23:59:59Z", ["2026-12-11", "2026-11-27"]),
+            ("2026-12-05T00:00:00Z", ["2026-12-11", "2026-12-04"]),
+        ] {
+            let now_ms = dates::parse(now).unwrap();
+            let found = [Direction::Later, Direction::Earlier].map(|direction| named_day("friday", now_ms, direction));
+            assert_eq!(found.each_ref().map(Option::as_deref), expected.map(Some), "{now}");
+        }
+        assert!(later_end("friday").unwrap().contains("T23:59:59"));
+        assert!(earlier("friday").unwrap().contains("T00:00:00"));
+    }
+
+    #[test]
     fn a_date_as_an_end_includes_its_day() {
         for ended in [later_end, earlier_end] {
             assert_eq!(ended("2030-01-31"), later("2030-01-31T23:59:59Z"));
@@ -400,7 +480,10 @@ mod tests {
 
     #[test]
     fn pages_are_bounded() {
-        assert!(page_len("500").is_ok() && page_len("1").is_ok());
-        assert!(page_len("501").is_err() && page_len("0").is_err() && page_len("70000").is_err());
+        assert!(page_len("500").is_ok());
+        assert!(page_len("1").is_ok());
+        assert!(page_len("501").is_err());
+        assert!(page_len("0").is_err());
+        assert!(page_len("70000").is_err());
     }
 }

@@ -112,7 +112,8 @@ Examples:
   carom link create https://example.com/sale --slug summer --tag sale --expires 30d --qr
   carom link list sale --order visits
   carom link edit summer --destination https://example.com/new --clear expires
-  carom link edit summer --archived true       take it offline; false brings it online again
+  carom link edit summer --archived true       take it offline
+  carom link restore summer                    bring it back, also within ten minutes of a delete
   carom link stats https://go.example/summer --since 7d
   url=$(carom link create https://example.com/)";
 
@@ -120,6 +121,8 @@ Examples:
 pub(super) const PURGE: &str = "\
 A purge removes destinations, titles, tags, visits and history of links from the files of all nodes and from Redis. Their \
 short codes stay. The command waits until all nodes have done that. If it is interrupted, the nodes continue.
+
+If Redis stores the links, the node reads all of them, first to count those that match: 50,000 a second at most.
 
 Backups, access logs and the receivers of events keep what they have.
 

@@ -16,12 +16,12 @@ use std::time::Duration;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, CodeLength, CounterValue, GeneratedCode, Issuer, Segment};
 
-use super::import_lines::{Chunk, Found, Item, Parsed, cut, name_of, parse_all, same};
+use super::import_lines::{ImportItem, LineChunk, ParsedChunk, StoredState, cut, name_of, parse_all, same};
 use super::import_report::{ImportFinding, ReportFile};
 use super::import_setup::{ImportError, ImportSetup, ImportSummary};
 use super::import_visits::{ImportedVisits, VisitImport};
 use crate::services::maintenance::disk_guard::DiskGuard;
-use crate::services::maintenance::index_builder::Entries;
+use crate::services::maintenance::index_builder::IndexEntries;
 use crate::services::maintenance::progress::Progress;
 use carom_limits::{IMPORT_CHUNK_BYTES, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
 use carom_model::link::Link;
@@ -78,8 +78,8 @@ fn import_by(
     let generation = AtomicU64::new(0);
     let mut committer = Committer::new(setup, &generation, sorted_bytes, report)?;
     let result = std::thread::scope(|scope| {
-        let (chunks_in, chunks_out) = sync_channel::<Chunk>(CHUNKS_WAITING);
-        let (parsed_in, parsed_out) = sync_channel::<Parsed>(CHUNKS_WAITING);
+        let (chunks_in, chunks_out) = sync_channel::<LineChunk>(CHUNKS_WAITING);
+        let (parsed_in, parsed_out) = sync_channel::<ParsedChunk>(CHUNKS_WAITING);
         let chunks_out = Arc::new(Mutex::new(chunks_out));
         let reader = scope.spawn(move || cut(input, &chunks_in));
         let parsers: Vec<_> = (0..setup.threads.max(1))
@@ -184,7 +184,7 @@ impl<'s> Committer<'s> {
     }
 
     /// Takes chunks in the order of the input.
-    fn take_all(&mut self, parsed: &Receiver<Parsed>, messages: &mut dyn Write) -> Result<(), ImportError> {
+    fn take_all(&mut self, parsed: &Receiver<ParsedChunk>, messages: &mut dyn Write) -> Result<(), ImportError> {
         let mut early = BTreeMap::new();
         let mut next = 0;
         loop {
@@ -207,7 +207,7 @@ impl<'s> Committer<'s> {
         }
     }
 
-    fn take(&mut self, mut chunk: Parsed, messages: &mut dyn Write) -> Result<(), ImportError> {
+    fn take(&mut self, mut chunk: ParsedChunk, messages: &mut dyn Write) -> Result<(), ImportError> {
         if let Some(error) = chunk.failure.take() {
             return Err(error.into());
         }
@@ -234,7 +234,7 @@ impl<'s> Committer<'s> {
 
     /// Writes the collected records to the store, and begins a new generation.
     fn write(&mut self) -> Result<(), ImportError> {
-        let mut sorted: Vec<_> = self.collected.iter().map(|(code, range)| (SortKey::new(code), range)).collect();
+        let mut sorted: Vec<_> = self.collected.iter().map(|(code, range)| (CodeSortKey::new(code), range)).collect();
         sorted.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         if self.setup.dry_run {
             let hash = |bytes: &[u8]| xxh3_64(bytes);
@@ -247,7 +247,7 @@ impl<'s> Committer<'s> {
             let records = || sorted.iter().map(|(key, range)| (key.bytes(), &self.records[(*range).clone()]));
             // Index entries are written before links. After a crash every link then has its entries, and entries
             // without a link do no harm.
-            let mut entries = Entries::default();
+            let mut entries = IndexEntries::default();
             records().for_each(|(key, record)| entries.add(key, record));
             entries.ingest(&self.setup.links)?;
             self.setup.links.ingest(records())?;
@@ -260,7 +260,7 @@ impl<'s> Committer<'s> {
     }
 
     /// Decides one line: collects its record, or returns the reason for refusing it.
-    fn decide(&mut self, chunk: &Parsed, item: &Item) -> Result<Result<(), &'static str>, ImportError> {
+    fn decide(&mut self, chunk: &ParsedChunk, item: &ImportItem) -> Result<Result<(), &'static str>, ImportError> {
         let Some((code, range)) = &item.coded else {
             if self.setup.of_fleet {
                 return Ok(Err("has no shortCode; in a fleet, create such links through the API"));
@@ -272,41 +272,43 @@ impl<'s> Committer<'s> {
         let found = match self.collected.get(code) {
             Some(before) => same(code, &self.records[before.clone()], item, record),
             None if self.may_have_changed(chunk, code) => {
-                self.setup.links.get(code)?.map_or(Found::Absent, |stored| same(code, &stored, item, record))
+                self.setup.links.get(code)?.map_or(StoredState::Absent, |stored| same(code, &stored, item, record))
             }
             None => item.found,
         };
         let found = match found {
-            Found::Absent if self.setup.dry_run => self.found_by_dry_run(code, record),
+            StoredState::Absent if self.setup.dry_run => self.found_by_dry_run(code, record),
             found => found,
         };
         Ok(match found {
-            Found::Absent => {
+            StoredState::Absent => {
                 self.collect(*code, record, item.visits);
                 Ok(())
             }
-            Found::Same => {
+            StoredState::Same => {
                 self.summary.unchanged += 1;
                 Ok(())
             }
-            Found::Other => Err("shortCode belongs to another link"),
-            Found::Tombstone | Found::Freed { .. } => Err("shortCode belonged to a deleted link and cannot be reused"),
-            Found::Damaged => Err("shortCode has a record in the store that this version cannot read"),
+            StoredState::Other => Err("shortCode belongs to another link"),
+            StoredState::Tombstone | StoredState::Freed { .. } => {
+                Err("shortCode belonged to a deleted link and cannot be reused")
+            }
+            StoredState::Damaged => Err("shortCode has a record in the store that this version cannot read"),
         })
     }
 
     /// Returns what an earlier generation of a dry run would have stored under a code.
-    fn found_by_dry_run(&self, code: &Code, record: &[u8]) -> Found {
-        match self.tried.get(&xxh3_64(SortKey::new(code).bytes())) {
-            None => Found::Absent,
-            Some(hash) if *hash == xxh3_64(record) => Found::Same,
-            Some(_) => Found::Other,
+    fn found_by_dry_run(&self, code: &Code, record: &[u8]) -> StoredState {
+        match self.tried.get(&xxh3_64(CodeSortKey::new(code).bytes())) {
+            None => StoredState::Absent,
+            Some(hash) if *hash == xxh3_64(record) => StoredState::Same,
+            Some(_) => StoredState::Other,
         }
     }
 
     fn collect(&mut self, code: Code, record: &[u8], visits: VisitCounts) {
         if visits.total > 0
-            && let Ok(RecordRef::Link(link)) = record::decode(SortKey::new(&code).bytes(), record)
+            && let Ok(RecordRef::Link(link)) = record::decode(CodeSortKey::new(&code).bytes(), record)
         {
             self.summary.visits += visits.total;
             match &self.visit_import {
@@ -321,7 +323,7 @@ impl<'s> Committer<'s> {
     }
 
     /// True if the code may have been stored since this chunk looked it up.
-    fn may_have_changed(&self, chunk: &Parsed, code: &Code) -> bool {
+    fn may_have_changed(&self, chunk: &ParsedChunk, code: &Code) -> bool {
         match self.generation.load(Ordering::Relaxed) - chunk.generation {
             0 => false,
             1 => self.last.contains(code),
@@ -330,7 +332,7 @@ impl<'s> Committer<'s> {
     }
 
     /// Gives a line without a code a new one.
-    fn issue(&mut self, item: &Item) -> Result<(), ImportError> {
+    fn issue(&mut self, item: &ImportItem) -> Result<(), ImportError> {
         let link = item.link.as_deref().expect("a line without a code keeps its link");
         if self.setup.dry_run {
             self.summary.taken += 1;
@@ -414,23 +416,23 @@ impl<'s> Committer<'s> {
 }
 
 /// The key of a code, in the order of the store.
-struct SortKey {
+struct CodeSortKey {
     bytes: [u8; CODE_KEY_LEN_MAX],
     len: usize,
 }
 
-impl SortKey {
-    fn new(code: &Code) -> SortKey {
+impl CodeSortKey {
+    fn new(code: &Code) -> CodeSortKey {
         let mut bytes = [0; CODE_KEY_LEN_MAX];
         let len = code.key(&mut bytes).len();
-        SortKey { bytes, len }
+        CodeSortKey { bytes, len }
     }
 
     fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    fn cmp(&self, other: &SortKey) -> std::cmp::Ordering {
+    fn cmp(&self, other: &CodeSortKey) -> std::cmp::Ordering {
         self.bytes().cmp(other.bytes())
     }
 }

@@ -25,7 +25,7 @@ use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
 
 /// Whole lines of the input.
-pub(super) struct Chunk {
+pub(super) struct LineChunk {
     pub(super) number: u64,
     pub(super) first_line: u64,
     pub(super) bytes: Vec<u8>,
@@ -34,7 +34,7 @@ pub(super) struct Chunk {
 }
 
 /// Cuts the input into chunks. Ends early once the receivers are gone.
-pub(super) fn cut(input: &mut dyn Read, chunks: &SyncSender<Chunk>) -> io::Result<()> {
+pub(super) fn cut(input: &mut dyn Read, chunks: &SyncSender<LineChunk>) -> io::Result<()> {
     let mut rest = Vec::new();
     let (mut number, mut line, mut skipping) = (0, 1, false);
     loop {
@@ -61,7 +61,7 @@ pub(super) fn cut(input: &mut dyn Read, chunks: &SyncSender<Chunk>) -> io::Resul
             line += 1;
             skipping = true;
         }
-        if chunks.send(Chunk { number, first_line, bytes, too_long }).is_err() || ended {
+        if chunks.send(LineChunk { number, first_line, bytes, too_long }).is_err() || ended {
             return Ok(());
         }
         number += 1;
@@ -69,14 +69,14 @@ pub(super) fn cut(input: &mut dyn Read, chunks: &SyncSender<Chunk>) -> io::Resul
 }
 
 /// The link of a line, ready for the decision.
-pub(super) struct Item {
+pub(super) struct ImportItem {
     pub(super) line: u64,
     /// The code, and the place of its record in the chunk's buffer; `None` if the link needs a new code.
     pub(super) coded: Option<(Code, Range<usize>)>,
     /// The link in full, if it is needed. Its code is a stand-in if the link needs a new one.
     pub(super) link: Option<Box<Link>>,
     /// The result of the look-up.
-    pub(super) found: Found,
+    pub(super) found: StoredState,
     /// The visits of the link before the import.
     pub(super) visits: VisitCounts,
 }
@@ -97,7 +97,7 @@ impl Named {
 }
 
 /// Returns the name of an item's short URL for reports.
-pub(super) fn name_of(chunk: &Parsed, item: &Item) -> String {
+pub(super) fn name_of(chunk: &ParsedChunk, item: &ImportItem) -> String {
     let Some((code, range)) = &item.coded else { return String::new() };
     let slug = code.as_slug().to_string();
     match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &chunk.records[range.clone()]) {
@@ -108,7 +108,7 @@ pub(super) fn name_of(chunk: &Parsed, item: &Item) -> String {
 
 /// The stored state of a code, compared with the line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Found {
+pub(super) enum StoredState {
     Absent,
     Same,
     Other,
@@ -121,13 +121,13 @@ pub(super) enum Found {
 }
 
 /// A parsed chunk.
-pub(super) struct Parsed {
+pub(super) struct ParsedChunk {
     pub(super) number: u64,
     /// Number of generations in the store before the codes were looked up. A generation is a batch of records that the
     /// import writes to the store at once.
     pub(super) generation: u64,
     pub(super) records: Vec<u8>,
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<ImportItem>,
     pub(super) findings: Vec<ImportFinding>,
     pub(super) input_bytes: u64,
     pub(super) failure: Option<StoreError>,
@@ -136,8 +136,8 @@ pub(super) struct Parsed {
 pub(super) fn parse_all(
     setup: &ImportSetup,
     generation: &AtomicU64,
-    chunks: &Mutex<Receiver<Chunk>>,
-    out: &SyncSender<Parsed>,
+    chunks: &Mutex<Receiver<LineChunk>>,
+    out: &SyncSender<ParsedChunk>,
 ) {
     let next = || chunks.lock().unwrap_or_else(PoisonError::into_inner).recv();
     while let Ok(chunk) = next() {
@@ -147,8 +147,8 @@ pub(super) fn parse_all(
     }
 }
 
-fn parse_chunk(setup: &ImportSetup, generation: &AtomicU64, chunk: &Chunk) -> Parsed {
-    let mut parsed = Parsed {
+fn parse_chunk(setup: &ImportSetup, generation: &AtomicU64, chunk: &LineChunk) -> ParsedChunk {
+    let mut parsed = ParsedChunk {
         number: chunk.number,
         generation: generation.load(Ordering::Acquire),
         records: Vec::with_capacity(chunk.bytes.len()),
@@ -192,7 +192,7 @@ fn parse_chunk(setup: &ImportSetup, generation: &AtomicU64, chunk: &Chunk) -> Pa
     parsed
 }
 
-impl Parsed {
+impl ParsedChunk {
     fn add(&mut self, setup: &ImportSetup, line: u64, read: Line, now_ms: u64) -> Result<(), StoreError> {
         let Line { code, target, policy, created_ms, origin, labels, visits } = read;
         let is_missing = (created_ms.is_none(), origin.is_none());
@@ -203,33 +203,33 @@ impl Parsed {
             let (target, origin) = (target.into(), Origin::Issued);
             let link = Link { code, policy, target, created_ms, origin, version, labels };
             let link = Some(Box::new(link));
-            self.items.push(Item { line, coded: None, link, found: Found::Absent, visits });
+            self.items.push(ImportItem { line, coded: None, link, found: StoredState::Absent, visits });
             return Ok(());
         };
         let origin = origin.unwrap_or(Origin::Custom);
         let version = Version::default();
         let mut link = Link { code, policy, target: target.into(), created_ms, origin, version, labels };
         let mut found = compare(&setup.links, &link, is_missing)?;
-        if let Found::Freed { rev } = found {
+        if let StoredState::Freed { rev } = found {
             link.version.rev = rev.saturating_add(1);
-            found = Found::Absent;
+            found = StoredState::Absent;
         }
         let start = self.records.len();
         record::encode_link(code.key(&mut [0; CODE_KEY_LEN_MAX]), &link, &mut self.records);
         let range = start..self.records.len();
         // The full link is needed only for a line without a date or origin, if it is compared again, which is rare.
         let link = (is_missing.0 || is_missing.1).then(|| Box::new(link));
-        self.items.push(Item { line, coded: Some((code, range)), link, found, visits });
+        self.items.push(ImportItem { line, coded: Some((code, range)), link, found, visits });
         Ok(())
     }
 }
 
 /// Compares a link with the stored state of its code. A date or origin that the line does not have matches any.
-fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> Result<Found, StoreError> {
+fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> Result<StoredState, StoreError> {
     let stored = match links.get(&link.code) {
         Ok(Some(stored)) => stored,
-        Ok(None) => return Ok(Found::Absent),
-        Err(StoreError::Damaged(_)) => return Ok(Found::Damaged),
+        Ok(None) => return Ok(StoredState::Absent),
+        Err(StoreError::Damaged(_)) => return Ok(StoredState::Damaged),
         Err(error) => return Err(error),
     };
     Ok(match record::decode(link.code.key(&mut [0; CODE_KEY_LEN_MAX]), &stored) {
@@ -237,11 +237,11 @@ fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> 
             let same = says_the_same(&stored, link)
                 && (any_date || stored.created_ms == link.created_ms)
                 && (any_origin || stored.origin == link.origin);
-            if same { Found::Same } else { Found::Other }
+            if same { StoredState::Same } else { StoredState::Other }
         }
-        Ok(RecordRef::Tombstone(gone)) if gone.origin == Origin::Custom => Found::Freed { rev: gone.version.rev },
-        Ok(RecordRef::Tombstone(_)) => Found::Tombstone,
-        Err(_) => Found::Damaged,
+        Ok(RecordRef::Tombstone(gone)) if gone.origin == Origin::Custom => StoredState::Freed { rev: gone.version.rev },
+        Ok(RecordRef::Tombstone(_)) => StoredState::Tombstone,
+        Err(_) => StoredState::Damaged,
     })
 }
 
@@ -271,15 +271,15 @@ fn says_the_same(stored: &LinkRef<'_>, link: &Link) -> bool {
 }
 
 /// Compares a line with a record that was stored or collected after the look-up of its chunk.
-pub(super) fn same(code: &Code, stored: &[u8], item: &Item, record: &[u8]) -> Found {
+pub(super) fn same(code: &Code, stored: &[u8], item: &ImportItem, record: &[u8]) -> StoredState {
     if stored == record {
-        return Found::Same;
+        return StoredState::Same;
     }
     let key = &mut [0; CODE_KEY_LEN_MAX];
     match (record::decode(code.key(key), stored), &item.link) {
-        (Ok(RecordRef::Link(stored)), Some(link)) if says_the_same(&stored, link) => Found::Same,
-        (Ok(RecordRef::Link(_)), _) => Found::Other,
-        (Ok(RecordRef::Tombstone(_)), _) => Found::Tombstone,
-        (Err(_), _) => Found::Damaged,
+        (Ok(RecordRef::Link(stored)), Some(link)) if says_the_same(&stored, link) => StoredState::Same,
+        (Ok(RecordRef::Link(_)), _) => StoredState::Other,
+        (Ok(RecordRef::Tombstone(_)), _) => StoredState::Tombstone,
+        (Err(_), _) => StoredState::Damaged,
     }
 }

@@ -13,7 +13,7 @@ pub struct ImportFinding {
     pub line: u64,
     /// The name of the short URL; empty if it is unknown.
     pub name: String,
-    /// The reason.
+    /// The reason why the line, or a part of it, is not imported.
     pub reason: String,
     /// True if the link is imported all the same, without a part of it.
     pub is_taken: bool,
@@ -38,7 +38,7 @@ impl ImportFinding {
 /// A line of the report, as JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry<'f> {
+struct ReportEntry<'f> {
     line: u64,
     short_url: Option<&'f str>,
     imported: bool,
@@ -64,7 +64,7 @@ impl ReportFile {
     pub fn add(&mut self, finding: &ImportFinding) -> io::Result<()> {
         let ImportFinding { line, name, reason, is_taken } = finding;
         let short_url = Some(name.as_str()).filter(|name| !name.is_empty());
-        serde_json::to_writer(&mut self.0, &Entry { line: *line, short_url, imported: *is_taken, reason })?;
+        serde_json::to_writer(&mut self.0, &ReportEntry { line: *line, short_url, imported: *is_taken, reason })?;
         self.0.write_all(b"\n")
     }
 

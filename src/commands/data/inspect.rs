@@ -39,7 +39,7 @@ const INDEXES: [(Section, Index, &str); 4] = [
 pub type Each<'e> = &'e mut dyn FnMut(Section, &[u8], &[u8]);
 
 /// A source of records, which is a store or a backup of one. It can be read several times.
-pub trait Records {
+pub trait RecordSource {
     /// The error of a failed read.
     type Error;
 
@@ -52,7 +52,7 @@ pub trait Records {
 
 /// The result of a check.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct InspectReport {
     /// Number of records of each section.
     pub counts: RecordCounts,
     /// Number of links among them.
@@ -74,7 +74,7 @@ pub struct Report {
     pub newer: u64,
 }
 
-impl Report {
+impl InspectReport {
     /// True if nothing is wrong.
     pub fn is_good(&self) -> bool {
         self.wrong_count == 0
@@ -88,7 +88,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for InspectReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [links, records, errors] =
             [(self.links, "link"), (self.counts.total(), "record"), (self.wrong_count, "error")]
@@ -115,8 +115,11 @@ impl Sum {
 ///
 /// # Errors
 /// If the records cannot be read.
-pub fn inspect<R: Records>(records: &mut R, mut on_counts: impl FnMut(&RecordCounts)) -> Result<Report, R::Error> {
-    let mut report = Report::default();
+pub fn inspect<R: RecordSource>(
+    records: &mut R,
+    mut on_counts: impl FnMut(&RecordCounts),
+) -> Result<InspectReport, R::Error> {
+    let mut report = InspectReport::default();
     let (mut should_be, mut are) = ([Sum::default(); Section::ALL.len()], [Sum::default(); Section::ALL.len()]);
     let mut last: (Option<Section>, Vec<u8>) = (None, Vec::new());
     let mut complete: Vec<Index> = Vec::new();
@@ -209,12 +212,12 @@ fn listed(key: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 /// Reports the missing entries of an index, and counts the surplus ones.
-fn compare<R: Records>(
+fn compare<R: RecordSource>(
     records: &mut R,
     index: Section,
     name: &str,
     entries: u64,
-    report: &mut Report,
+    report: &mut InspectReport,
 ) -> Result<(), R::Error> {
     let pieces = entries.div_ceil(TOGETHER).max(1);
     for piece in 0..pieces {
@@ -302,7 +305,7 @@ mod tests {
         all
     }
 
-    impl Records for Vec<Stored> {
+    impl RecordSource for Vec<Stored> {
         type Error = ();
 
         fn each(&mut self, each: Each<'_>) -> Result<(), ()> {
@@ -311,7 +314,7 @@ mod tests {
         }
     }
 
-    fn look(mut records: Vec<Stored>) -> Report {
+    fn look(mut records: Vec<Stored>) -> InspectReport {
         inspect(&mut records, |_| {}).unwrap()
     }
 
@@ -321,14 +324,16 @@ mod tests {
         let stored = all.iter_mut().find(|(section, ..)| *section == Section::Links).unwrap();
         record::make_newer(&stored.1, &mut stored.2);
         let report = look(all);
-        assert!(report.is_good() && report.surplus > 0, "{report:?}");
+        assert!(report.is_good(), "{report:?}");
+        assert!(report.surplus > 0, "{report:?}");
         assert_eq!((report.links, report.newer), (2, 1));
     }
 
     #[test]
     fn what_is_as_it_should_be_is_good() {
         let report = look(records());
-        assert!(report.is_good() && report.surplus == 0, "{report:?}");
+        assert!(report.is_good(), "{report:?}");
+        assert!(report.surplus == 0, "{report:?}");
         assert_eq!((report.links, report.counts.of(Section::Ends)), (3, 2));
     }
 
@@ -352,7 +357,8 @@ mod tests {
         let mut all = records();
         all.retain(|(section, key, _)| !(*section == Section::Ends || *section == Section::Meta && key == b"ends"));
         let report = look(all);
-        assert!(report.is_good() && report.missing == ["the index of expiry dates"], "{report:?}");
+        assert!(report.is_good(), "{report:?}");
+        assert!(report.missing == ["the index of expiry dates"], "{report:?}");
     }
 
     #[test]
@@ -362,7 +368,9 @@ mod tests {
         all.remove(at);
         let report = look(all);
         // The entries of the destination, the end, the date, and the tags.
-        assert!(report.is_good() && report.surplus >= 3 && report.links == 2, "{report:?}");
+        assert!(report.is_good(), "{report:?}");
+        assert!(report.surplus >= 3, "{report:?}");
+        assert!(report.links == 2, "{report:?}");
     }
 
     #[test]
@@ -376,7 +384,8 @@ mod tests {
             let mut changed = all.clone();
             changed[at].2[byte] ^= 1;
             let report = look(changed);
-            assert!(report.wrong_count == 1 && report.wrong[0].starts_with("the record of aa"), "{byte} {report:?}");
+            assert!(report.wrong_count == 1, "{byte} {report:?}");
+            assert!(report.wrong[0].starts_with("the record of aa"), "{byte} {report:?}");
         }
         let mut visits = all;
         visits.push((Section::Visits, b"aa\0\0\0\0\x05\0\0\0\x01".to_vec(), vec![0xff]));

@@ -1,6 +1,6 @@
 //! The links and visits of a demonstration: the same on every run, apart from their dates.
 
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_model::visits::history::VisitHistory;
 use carom_model::visits::tally::{TallyRow, VisitCounts};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ pub(super) const HOUR_MS: u64 = 3_600_000;
 /// A link: code, destination, title, tags, age in days, and visits on a usual day.
 type StoryLink = (&'static str, &'static str, &'static str, &'static [&'static str], u32, f64);
 
-/// The links.
+/// The links of the demonstration.
 const LINKS: [StoryLink; 24] = [
     ("summer", "https://shop.example/sale/summer?utm_source=mail", "Summer sale", &["sale", "mail"], 88, 160.0),
     ("autumn", "https://shop.example/sale/autumn?utm_source=mail", "Autumn sale", &["sale", "mail"], 41, 210.0),
@@ -158,9 +158,11 @@ mod tests {
         let docs = story.iter().find(|link| link.code == "docs").unwrap();
         let counts = docs.history.all.counts;
         assert!((7_000..16_000).contains(&counts.total), "{counts:?}");
-        assert!(counts.bots > counts.total / 20 && counts.bots < counts.total / 8, "{counts:?}");
+        assert!(counts.bots > counts.total / 20, "{counts:?}");
+        assert!(counts.bots < counts.total / 8, "{counts:?}");
         let hosts: u64 = docs.history.all.hosts.iter().map(|(_, visits)| visits).sum();
-        assert!(hosts > 0 && hosts < counts.total - counts.bots, "{hosts} of {counts:?}");
+        assert!(hosts > 0, "{hosts} of {counts:?}");
+        assert!(hosts < counts.total - counts.bots, "{hosts} of {counts:?}");
         // No visit is before the link, or to come.
         let last = (now_ms / HOUR_MS) as u32;
         assert!(docs.history.hours.keys().all(|hour| *hour < last));

@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
     use crate::commands::demo::story::visited_links;
-    use carom_model::dates;
+    use carom_model::formats::dates;
     use carom_model::visits::breakdown::{VisitBreakdown, VisitProperty};
 
     #[test]

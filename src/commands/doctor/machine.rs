@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::system::uname;
 
-use super::finding::Finding;
+use super::finding::CheckResult;
+use crate::startup::data_dir::saved_rules_note;
 use crate::startup::preflight;
 use carom_settings::Settings;
 use carom_telemetry::clock::unix_ms;
@@ -36,14 +37,15 @@ const BACKLOG: u64 = 65_535;
 const PAST_MS: u64 = 1_767_225_600_000;
 
 /// Checks the machine for a node with these settings.
-pub(super) fn findings(settings: &Settings) -> Vec<Finding> {
+pub(super) fn findings(settings: &Settings) -> Vec<CheckResult> {
     let cores = settings.cores.cpus.len();
     let mut findings = vec![
-        Finding::of(preflight::ring().map(|()| kernel())),
-        Finding::of(preflight::locked_memory(cores).map(|()| "enough memory can be locked".to_owned())),
-        Finding::of(preflight::open_files(cores).map(|limit| format!("{} open files", readable::grouped(limit)))),
+        CheckResult::of(preflight::ring().map(|()| kernel())),
+        CheckResult::of(preflight::locked_memory(cores).map(|()| "enough memory can be locked".to_owned())),
+        CheckResult::of(preflight::open_files(cores).map(|limit| format!("{} open files", readable::grouped(limit)))),
     ];
     findings.extend(data_dir(&settings.data_dir));
+    findings.extend(destination_rules(&settings.data_dir));
     findings.push(backlog(fs::read_to_string("/proc/sys/net/core/somaxconn").ok().as_deref()));
     findings.extend(interrupts(Path::new("/"), thread::available_parallelism().map_or(1, usize::from)));
     findings.push(clock(unix_ms(), is_synchronised()));
@@ -55,22 +57,27 @@ fn kernel() -> String {
 }
 
 /// Checks the data directory without creating it: `carom doctor` may run as another user than the node.
-fn data_dir(path: &Path) -> Vec<Finding> {
+fn data_dir(path: &Path) -> Vec<CheckResult> {
     if !path.exists() {
         let text = format!("the data directory {} does not exist yet", path.display());
-        return vec![Finding::warning(text, "`carom serve` creates it; or pass --data-dir or --config")];
+        return vec![CheckResult::warning(text, "`carom serve` creates it; or pass --data-dir or --config")];
     }
     let free = preflight::data_dir(path);
     let is_writable = free.is_ok();
     let text = |free: u64| format!("{} can be written, {} MiB free", path.display(), readable::grouped(free >> 20));
-    let mut findings = vec![Finding::of(free.map(text))];
+    let mut findings = vec![CheckResult::of(free.map(text))];
     if is_writable {
         findings.push(match sync_times(path) {
             Ok(times) => check_sync_times(times),
-            Err(error) => Finding::error(format!("{} cannot be synced: {error}", path.display()), "check the disk"),
+            Err(error) => CheckResult::error(format!("{} cannot be synced: {error}", path.display()), "check the disk"),
         });
     }
     findings
+}
+
+/// Says if saved destination rules apply instead of those of the settings.
+fn destination_rules(data_dir: &Path) -> Option<CheckResult> {
+    saved_rules_note(data_dir).transpose().map(CheckResult::of)
 }
 
 /// Returns the times that small writes take to reach the disk.
@@ -93,29 +100,29 @@ fn time_syncs(mut file: File) -> io::Result<Vec<Duration>> {
     Ok(times)
 }
 
-fn check_sync_times(mut times: Vec<Duration>) -> Finding {
+fn check_sync_times(mut times: Vec<Duration>) -> CheckResult {
     times.sort();
     let latency = |at: usize| readable::latency(times.get(at).map_or(0.0, |time| time.as_secs_f64() * 1e6));
     let text = format!("a sync of the disk takes {}, at most {}", latency(times.len() / 2), latency(times.len() - 1));
     if times[times.len() / 2] < SYNC_SLOW {
-        return Finding::ok(text);
+        return CheckResult::ok(text);
     }
-    Finding::warning(text, "every create waits for it: put data_dir on a local SSD, not on a network or shared disk")
+    CheckResult::warning(text, "creates wait for syncs: put data_dir on a local SSD, not on a network or shared disk")
 }
 
-fn backlog(text: Option<&str>) -> Finding {
+fn backlog(text: Option<&str>) -> CheckResult {
     match text.and_then(|text| text.trim().parse::<u64>().ok()) {
-        Some(most) if most < BACKLOG => Finding::warning(
+        Some(most) if most < BACKLOG => CheckResult::warning(
             format!("net.core.somaxconn is {most}: bursts of connections are dropped"),
             format!("sysctl -w net.core.somaxconn={BACKLOG}; the Debian package sets it at boot"),
         ),
-        Some(most) => Finding::ok(format!("net.core.somaxconn is {most}")),
-        None => Finding::ok("net.core.somaxconn cannot be read here"),
+        Some(most) => CheckResult::ok(format!("net.core.somaxconn is {most}")),
+        None => CheckResult::ok("net.core.somaxconn cannot be read here"),
     }
 }
 
 /// Checks that the interrupts of no network card go to one of several CPUs alone. `root` is `/`, except in tests.
-fn interrupts(root: &Path, cpus: usize) -> Vec<Finding> {
+fn interrupts(root: &Path, cpus: usize) -> Vec<CheckResult> {
     let Ok(cards) = fs::read_dir(root.join("sys/class/net")) else { return Vec::new() };
     if cpus < 2 {
         return Vec::new();
@@ -132,12 +139,12 @@ fn interrupts(root: &Path, cpus: usize) -> Vec<Finding> {
         let Some(first) = cpus.first().filter(|_| cpus.len() > 2) else { continue };
         let is_single = first.bytes().all(|byte| byte.is_ascii_digit());
         if is_single && cpus.iter().all(|other| other == first) {
-            findings.push(Finding::warning(
+            findings.push(CheckResult::warning(
                 format!("all {} interrupts of {name} go to CPU {first}", cpus.len()),
                 format!("carom-affinity --interface {name}"),
             ));
         } else {
-            findings.push(Finding::ok(format!("the {} interrupts of {name} are distributed", cpus.len())));
+            findings.push(CheckResult::ok(format!("the {} interrupts of {name} are distributed", cpus.len())));
         }
     }
     findings
@@ -167,35 +174,35 @@ fn is_synchronised() -> Option<bool> {
     }
 }
 
-fn clock(now_ms: u64, is_synchronised: Option<bool>) -> Finding {
-    let shown = carom_model::dates::format(carom_model::dates::whole_second(now_ms));
+fn clock(now_ms: u64, is_synchronised: Option<bool>) -> CheckResult {
+    let shown = carom_model::formats::dates::format(carom_model::formats::dates::whole_second(now_ms));
     match is_synchronised {
-        _ if now_ms < PAST_MS => Finding::error(
+        _ if now_ms < PAST_MS => CheckResult::error(
             format!("the clock says {shown}, which is in the past"),
             "timedatectl set-ntp true; start and expiry dates of links follow the clock",
         ),
-        Some(true) => Finding::ok(format!("the clock is synchronised: {shown}")),
-        Some(false) => Finding::warning(
+        Some(true) => CheckResult::ok(format!("the clock is synchronised: {shown}")),
+        Some(false) => CheckResult::warning(
             format!("the clock is not synchronised: {shown}"),
             "timedatectl set-ntp true; the nodes of a fleet must agree on the time within a second",
         ),
-        None => Finding::ok(format!("the clock says {shown}; timedatectl cannot say whether it is synchronised")),
+        None => CheckResult::ok(format!("the clock says {shown}; timedatectl cannot say whether it is synchronised")),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::finding::Health;
+    use crate::commands::doctor::finding::CheckSeverity;
 
     #[test]
     fn slow_disks_and_short_backlogs_are_warnings() {
         let of_millis = |millis: u64| check_sync_times(vec![Duration::from_millis(millis); 5]);
-        assert_eq!(of_millis(1).health, Health::Ok);
-        assert_eq!(of_millis(10).health, Health::Warning);
+        assert_eq!(of_millis(1).health, CheckSeverity::Ok);
+        assert_eq!(of_millis(10).health, CheckSeverity::Warning);
         assert!(backlog(Some("4096\n")).remedy.contains("65535"));
-        assert_eq!(backlog(Some("65535\n")).health, Health::Ok);
-        assert_eq!(backlog(None).health, Health::Ok);
+        assert_eq!(backlog(Some("65535\n")).health, CheckSeverity::Ok);
+        assert_eq!(backlog(None).health, CheckSeverity::Ok);
     }
 
     #[test]
@@ -204,7 +211,8 @@ mod tests {
         assert_eq!(sync_times(folder.path()).unwrap().len(), SYNCS);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         let missing = folder.path().join("missing");
-        assert!(data_dir(&missing)[0].text.contains("does not exist") && !missing.exists());
+        assert!(data_dir(&missing)[0].text.contains("does not exist"));
+        assert!(!missing.exists());
         assert_eq!(data_dir(folder.path()).len(), 2);
     }
 
@@ -224,14 +232,14 @@ mod tests {
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].text.contains("all 3 interrupts of eth0 go to CPU 0"), "{found:?}");
         put("proc/irq/31/effective_affinity_list".to_owned(), "1\n");
-        assert_eq!(interrupts(root.path(), 4)[0].health, Health::Ok);
+        assert_eq!(interrupts(root.path(), 4)[0].health, CheckSeverity::Ok);
     }
 
     #[test]
     fn wrong_clocks_are_found() {
-        assert_eq!(clock(1_000, Some(true)).health, Health::Error);
-        assert_eq!(clock(PAST_MS, Some(true)).health, Health::Ok);
-        assert_eq!(clock(PAST_MS, Some(false)).health, Health::Warning);
-        assert_eq!(clock(PAST_MS, None).health, Health::Ok);
+        assert_eq!(clock(1_000, Some(true)).health, CheckSeverity::Error);
+        assert_eq!(clock(PAST_MS, Some(true)).health, CheckSeverity::Ok);
+        assert_eq!(clock(PAST_MS, Some(false)).health, CheckSeverity::Warning);
+        assert_eq!(clock(PAST_MS, None).health, CheckSeverity::Ok);
     }
 }

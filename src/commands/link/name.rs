@@ -68,6 +68,11 @@ impl LinkName {
         &self.code
     }
 
+    /// Returns the domain as the API knows it; `None` for that which the key implies.
+    pub(super) fn domain(&self) -> Option<&str> {
+        self.domain.as_deref()
+    }
+
     /// Returns the path of the link in the API, with its query.
     pub(super) fn path(&self) -> String {
         self.path_below("", "")

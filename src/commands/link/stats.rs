@@ -10,7 +10,7 @@ use crate::commands::cli::LinkStatsArgs;
 use crate::commands::node_api::{NodeApi, escaped};
 use crate::commands::output::print;
 use crate::commands::terminal::{fitted, json_text, plain, width};
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_settings::exit::Exit;
 use carom_telemetry::readable;
 
@@ -86,7 +86,7 @@ fn page(counts: &Value, details: &Value, arguments: &LinkStatsArgs, width: usize
     let limit = usize::from(arguments.limit.get());
     let mut has_values = false;
     for (field, title) in LISTS {
-        // Referrers are counted for every link, but not by day; all else needs the visit log.
+        // Referrers are counted for every link, but not by day, so a period has none; all else needs the visit log.
         let (list, period) = match field {
             "referrers" if details["enabled"] == false => (&counts["referrers"], ALL_TIME),
             _ => (&details[field], &*of_log),
@@ -233,13 +233,17 @@ mod tests {
 
     #[test]
     fn pages_without_a_log_have_the_counted_referrers() {
-        let counts = json!({"summary": {"total": 0, "nonBots": 0, "bots": 0}, "perDay": [],
+        let mut counts = json!({"summary": {"total": 0, "nonBots": 0, "bots": 0}, "perDay": [],
             "referrers": [{"host": "news.example", "total": 7}]});
-        let arguments = asked(Some("2026-01-30T00:00:00+00:00"), None);
-        let page = page(&counts, &json!({"enabled": false, "referrers": []}), &arguments, 40);
+        let details = json!({"enabled": false, "referrers": []});
+        let page = page(&counts, &details, &asked(None, None), 40);
+        assert!(page.contains("Referrers, all time\n  7  news.example\n"), "{page}");
+        assert!(page.contains("visits.log"), "{page}");
+        // The counted referrers are those since the creation, so a period has none.
+        counts["referrers"] = Value::Null;
+        let page = super::page(&counts, &details, &asked(Some("2026-01-30T00:00:00+00:00"), None), 40);
         assert!(page.starts_with("Visits, since 2026-01-30: 0\n"), "{page}");
-        // The counted referrers are always those since the creation.
-        assert!(page.contains("Referrers, all time\n  7  news.example\n") && page.contains("visits.log"), "{page}");
+        assert!(!page.contains("Referrers"), "{page}");
         let empty = super::page(&Value::Null, &Value::Null, &asked(None, None), 80);
         assert!(empty.starts_with("Visits, all time: 0\n"), "{empty}");
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::commands::terminal::{fitted, minute, padded, plain, text_width};
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_telemetry::readable;
 
 /// Narrowest column of URLs, in characters. On a terminal of fewer than 80 columns, it is a quarter of the width.
@@ -185,11 +185,14 @@ mod tests {
         let links = [link(&long, &Value::Null), link("https://example.com/", &Value::Null)];
         let cut = table(&links, Some(80), 0);
         assert!(cut.lines().all(|line| line.chars().count() <= 80), "{cut}");
-        assert!(cut.contains('…') && !cut.contains("STATE") && cut.contains("1,234  2026-01-31"), "{cut}");
+        assert!(cut.contains('…'), "{cut}");
+        assert!(!cut.contains("STATE"), "{cut}");
+        assert!(cut.contains("1,234  2026-01-31"), "{cut}");
         let whole = table(&links, None, 0);
         assert!(whole.contains(&long), "{whole}");
         let archived = table(&[link("https://example.com/", &json!({"archived": true}))], Some(100), 0);
-        assert!(archived.lines().next().unwrap().ends_with("STATE") && archived.trim_end().ends_with("archived"));
+        assert!(archived.lines().next().unwrap().ends_with("STATE"));
+        assert!(archived.trim_end().ends_with("archived"));
         assert_eq!(table(&[], Some(80), 0), "");
         let both = [link(&long, &json!({"archived": true})), link("https://example.com/", &Value::Null)];
         for width in [40, 50, 60, 72] {
@@ -198,8 +201,10 @@ mod tests {
                 assert!(narrow.lines().all(|line| line.chars().count() <= width), "{width}: {narrow}");
             }
         }
-        assert!(table(&links, Some(60), 0).contains("CREATED") && !table(&links, Some(40), 0).contains("CREATED"));
-        assert!(table(&links, Some(40), 0).contains("1,234") && table(&both, Some(40), 0).contains("archived"));
+        assert!(table(&links, Some(60), 0).contains("CREATED"));
+        assert!(!table(&links, Some(40), 0).contains("CREATED"));
+        assert!(table(&links, Some(40), 0).contains("1,234"));
+        assert!(table(&both, Some(40), 0).contains("archived"));
     }
 
     #[test]
@@ -230,7 +235,8 @@ mod tests {
         ] {
             assert!(card.contains(part), "{part}: {card}");
         }
-        assert!(!card.contains("Starts") && !card.contains('\u{1b}'), "{card}");
+        assert!(!card.contains("Starts"), "{card}");
+        assert!(!card.contains('\u{1b}'), "{card}");
     }
 
     #[test]

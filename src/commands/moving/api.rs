@@ -42,7 +42,7 @@ pub fn source(shortener: Shortener, url: Option<&str>, key: &str) -> Result<Box<
         }
     };
     let client = |header| ApiClient::new(url, Some((header, key)));
-    let counter = Counter { shortener, number: 0, repeated: 0, announced: None };
+    let counter = LinkCounter { shortener, number: 0, repeated: 0, announced: None };
     Ok(match shortener {
         Shortener::Shlink => Box::new(ShlinkApi {
             client: client(KeyHeader::Named("X-Api-Key")),
@@ -79,7 +79,7 @@ pub fn source(shortener: Shortener, url: Option<&str>, key: &str) -> Result<Box<
 }
 
 /// Counts the links of an API, to compare with the number that it announces.
-struct Counter {
+struct LinkCounter {
     shortener: Shortener,
     /// Links so far, with those that came again.
     number: u64,
@@ -87,7 +87,7 @@ struct Counter {
     announced: Option<u64>,
 }
 
-impl Counter {
+impl LinkCounter {
     fn links_of(&mut self, items: &[Value]) -> Vec<FoundLink> {
         items.iter().flat_map(|item| self.shortener.links_of(item, &mut self.number)).collect()
     }
@@ -115,7 +115,7 @@ fn items(shortener: Shortener, pointer: &str, page: &Value) -> Result<Vec<Value>
 
 struct ShlinkApi {
     client: ApiClient,
-    counter: Counter,
+    counter: LinkCounter,
     page: u64,
     pages: u64,
     /// The short URLs of the previous page, each with its domain and its code.
@@ -172,7 +172,7 @@ fn short_url_of(item: &Value) -> Option<(String, String)> {
 struct YourlsApi {
     client: ApiClient,
     key: String,
-    counter: Counter,
+    counter: LinkCounter,
     start: u64,
     /// Hashes of the short URLs so far.
     seen: HashSet<u64>,
@@ -220,7 +220,7 @@ impl YourlsApi {
 
 struct BitlyApi {
     client: ApiClient,
-    counter: Counter,
+    counter: LinkCounter,
     groups: Option<VecDeque<String>>,
     /// The place in the current group; empty at its start.
     after: String,
@@ -273,7 +273,7 @@ impl BitlyApi {
 
 struct KuttApi {
     client: ApiClient,
-    counter: Counter,
+    counter: LinkCounter,
     /// The current one of [`KUTT_LISTS`], and those to try if the service does not have it.
     list: &'static str,
     others: VecDeque<&'static str>,

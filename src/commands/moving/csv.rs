@@ -26,7 +26,7 @@ pub struct CsvReader<R> {
 
 /// The state of a record while its bytes arrive.
 #[derive(Default)]
-struct Unfinished {
+struct PartialRecord {
     cells: Vec<Vec<u8>>,
     cell: Vec<u8>,
     bytes: usize,
@@ -61,7 +61,7 @@ impl<R: Read> CsvReader<R> {
         };
         loop {
             let first_line = self.line + 1;
-            let mut record = Unfinished::default();
+            let mut record = PartialRecord::default();
             let is_ended = self.read_record(separator, &mut record)?;
             let is_blank = record.bytes == 0;
             if is_blank && is_ended {
@@ -74,7 +74,7 @@ impl<R: Read> CsvReader<R> {
     }
 
     /// Reads up to the end of a record. Returns true at the end of the file.
-    fn read_record(&mut self, separator: u8, record: &mut Unfinished) -> io::Result<bool> {
+    fn read_record(&mut self, separator: u8, record: &mut PartialRecord) -> io::Result<bool> {
         loop {
             let buffer = self.input.fill_buf()?;
             if buffer.is_empty() {
@@ -99,7 +99,7 @@ impl<R: Read> CsvReader<R> {
     }
 }
 
-impl Unfinished {
+impl PartialRecord {
     /// Takes a byte. Returns true if it ends the record.
     fn push(&mut self, byte: u8, separator: u8) -> bool {
         let is_quoted = self.in_quotes && !self.after_quote;
@@ -206,8 +206,10 @@ mod tests {
         let records = read(&text);
         let reasons: Vec<_> = records.iter().filter_map(|record| record.cells.as_ref().err()).collect();
         assert_eq!(reasons.len(), 4, "{reasons:?}");
-        assert!(reasons[0].contains("UTF-8") && reasons[1].contains("closing quote"));
-        assert!(reasons[2].contains("longer than") && reasons[3].contains("without an end"));
+        assert!(reasons[0].contains("UTF-8"));
+        assert!(reasons[1].contains("closing quote"));
+        assert!(reasons[2].contains("longer than"));
+        assert!(reasons[3].contains("without an end"));
         assert_eq!((records[4].line, records[4].cells.as_deref()), (5, Ok(&["3".to_owned(), "4".to_owned()][..])));
     }
 

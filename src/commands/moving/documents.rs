@@ -89,6 +89,7 @@ mod tests {
             assert_eq!(numbers(Shortener::Shlink, &text), ((1..=count).collect(), None), "{text}");
         }
         let (before, why) = numbers(Shortener::Shlink, &format!("{link}\n{{\"shortCode\":"));
-        assert!(before == [1] && why.unwrap().contains("EOF"));
+        assert!(before == [1]);
+        assert!(why.unwrap().contains("EOF"));
     }
 }

@@ -123,11 +123,15 @@ mod tests {
         let mut out = String::new();
         lines.read_to_string(&mut out).unwrap();
         let lines: Vec<&str> = out.lines().collect();
-        assert!(lines.len() == 4 && lines[0].contains("\"a\"") && lines[3].contains("\"d\""), "{out}");
-        assert!(lines[1].is_empty() && lines[2].is_empty());
+        assert!(lines.len() == 4, "{out}");
+        assert!(lines[0].contains("\"a\""), "{out}");
+        assert!(lines[3].contains("\"d\""), "{out}");
+        assert!(lines[1].is_empty());
+        assert!(lines[2].is_empty());
         let findings = progress.take_findings();
         let seen: Vec<_> = findings.iter().map(|one| (one.line, &*one.name, one.is_taken)).collect();
         assert_eq!(seen, [(2, "b", false), (3, "no.test/c", false), (4, "d", true)]);
-        assert!(progress.failure().unwrap().contains("EOF") && progress.take_findings().is_empty());
+        assert!(progress.failure().unwrap().contains("EOF"));
+        assert!(progress.take_findings().is_empty());
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use carom_model::dates;
 use carom_model::domains::Domains;
+use carom_model::formats::dates;
 
 /// A link to move. Texts are as the other shortener has them; the import checks them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -24,9 +24,9 @@ pub struct MovedLink {
     pub until_ms: Option<u64>,
     /// The maximum number of visits.
     pub max_visits: Option<u64>,
-    /// The title.
+    /// The title at the other shortener, unchecked.
     pub title: Option<String>,
-    /// The tags.
+    /// The tags at the other shortener, unchecked.
     pub tags: Vec<String>,
     /// True if crawlers may follow the link.
     pub crawlable: bool,

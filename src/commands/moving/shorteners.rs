@@ -77,7 +77,7 @@ impl Shortener {
             let link = Err(format!("is {}; expected an object with the fields of a link", kind_of(item)));
             return vec![FoundLink { number: *number, name: String::new(), link }];
         };
-        let fields = Fields(fields);
+        let fields = SourceFields(fields);
         let (name, links) = match self {
             Shortener::Shlink | Shortener::Csv => (shlink_name(&fields), shlink(&fields).map(|link| vec![link])),
             Shortener::Yourls => (yourls_name(&fields), yourls(&fields).map(|link| vec![link])),
@@ -109,9 +109,9 @@ fn kind_of(value: &Value) -> &'static str {
 }
 
 /// The fields of a link of another shortener.
-struct Fields<'v>(&'v Map<String, Value>);
+struct SourceFields<'v>(&'v Map<String, Value>);
 
-impl<'v> Fields<'v> {
+impl<'v> SourceFields<'v> {
     fn of(&self, name: &str) -> Option<&'v Value> {
         self.0.get(name).filter(|value| !value.is_null())
     }
@@ -154,8 +154,8 @@ impl<'v> Fields<'v> {
         texts.flatten().ok_or_else(|| format!("{name} is {}; expected an array of texts", kind_of(value)))
     }
 
-    fn part(&self, name: &str) -> Option<Fields<'v>> {
-        self.of(name).and_then(Value::as_object).map(Fields)
+    fn part(&self, name: &str) -> Option<SourceFields<'v>> {
+        self.of(name).and_then(Value::as_object).map(SourceFields)
     }
 }
 
@@ -168,15 +168,15 @@ fn number_of(name: &str, value: &Value) -> Result<u64, String> {
     number.ok_or_else(|| format!("{name} is {value}; expected a whole number"))
 }
 
-fn shlink_name(fields: &Fields<'_>) -> String {
+fn shlink_name(fields: &SourceFields<'_>) -> String {
     let slug = fields.text("shortCode").unwrap_or_default();
     fields.text("domain").map_or(slug.to_owned(), |domain| format!("{domain}/{slug}"))
 }
 
 /// Translates a short URL of Shlink's REST API, from version 3 on.
-fn shlink(fields: &Fields<'_>) -> Result<MovedLink, String> {
+fn shlink(fields: &SourceFields<'_>) -> Result<MovedLink, String> {
     let empty = Map::new();
-    let meta = fields.part("meta").unwrap_or(Fields(&empty));
+    let meta = fields.part("meta").unwrap_or(SourceFields(&empty));
     let visits = match fields.part("visitsSummary") {
         Some(summary) => match summary.number("total")? {
             Some(total) => Some((total, summary.number("bots")?.unwrap_or_default())),
@@ -209,7 +209,7 @@ fn shlink(fields: &Fields<'_>) -> Result<MovedLink, String> {
 }
 
 /// Returns the destinations for devices, which Shlink 3.5 to 3.7 had instead of redirect rules.
-fn device_rules(fields: &Fields<'_>) -> Vec<Value> {
+fn device_rules(fields: &SourceFields<'_>) -> Vec<Value> {
     let Some(devices) = fields.part("deviceLongUrls") else { return Vec::new() };
     let rule = |device: &str| {
         let long_url = devices.text(device)?;
@@ -219,12 +219,12 @@ fn device_rules(fields: &Fields<'_>) -> Vec<Value> {
     ["android", "ios", "desktop"].into_iter().filter_map(rule).collect()
 }
 
-fn yourls_name(fields: &Fields<'_>) -> String {
+fn yourls_name(fields: &SourceFields<'_>) -> String {
     fields.text("keyword").or(fields.text("shorturl")).unwrap_or_default().to_owned()
 }
 
 /// Translates a link of YOURLS: of `action=stats`, or a row of its table of links.
-fn yourls(fields: &Fields<'_>) -> Result<MovedLink, String> {
+fn yourls(fields: &SourceFields<'_>) -> Result<MovedLink, String> {
     let (domain, slug) = match (fields.text("keyword"), fields.text("shorturl")) {
         (Some(keyword), _) => (None, keyword),
         (None, Some(url)) => match split_short_url(url) {
@@ -245,7 +245,7 @@ fn yourls(fields: &Fields<'_>) -> Result<MovedLink, String> {
 }
 
 /// Translates a bitlink. Its custom back-halves are short URLs of their own; the first one keeps the count of clicks.
-fn bitly(fields: &Fields<'_>) -> Result<Vec<MovedLink>, String> {
+fn bitly(fields: &SourceFields<'_>) -> Result<Vec<MovedLink>, String> {
     let id = fields.text("id").or(fields.text("link")).ok_or("id is missing")?;
     let mut names = fields.texts("custom_bitlinks")?;
     if !names.iter().any(|name| split_short_url(name) == split_short_url(id)) {
@@ -273,7 +273,7 @@ fn bitly(fields: &Fields<'_>) -> Result<Vec<MovedLink>, String> {
 }
 
 /// Translates a link of Kutt's API, version 2.
-fn kutt(fields: &Fields<'_>) -> Result<MovedLink, String> {
+fn kutt(fields: &SourceFields<'_>) -> Result<MovedLink, String> {
     if fields.flag("banned") == Some(true) {
         return Err("is banned in Kutt".to_owned());
     }

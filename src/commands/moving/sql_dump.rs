@@ -270,7 +270,8 @@ UNLOCK TABLES;";
         assert_eq!((abc.long_url.as_str(), abc.created_ms), ("https://example.org/?a=1,2", Some(1_767_323_045_000)));
         assert_eq!(links[1].clone().unwrap().title, None);
         assert_eq!(links[2].clone().unwrap().visits, Some((3, 0)));
-        assert!(links.len() == 4 && links[3].clone().unwrap_err().contains("clicks"), "{links:?}");
+        assert!(links.len() == 4, "{links:?}");
+        assert!(links[3].clone().unwrap_err().contains("clicks"), "{links:?}");
     }
 
     #[test]

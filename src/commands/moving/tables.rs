@@ -1,4 +1,5 @@
-//! Links in CSV files, with columns by name: the exports of Shlink's web client, Bitly and YOURLS, and tables of people.
+//! Links in CSV files, with columns by name: the exports of Shlink's web client, Bitly and YOURLS, and tables that
+//! people have written.
 
 use std::io::Read;
 
@@ -8,7 +9,7 @@ use super::source::{FoundLink, MovingSource};
 
 /// The meaning of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Column {
+enum CsvColumn {
     LongUrl,
     Slug,
     ShortUrl,
@@ -25,29 +26,29 @@ enum Column {
 }
 
 /// Names of columns, in lower case and without spaces, hyphens and underscores.
-const NAMES: &[(Column, &[&str])] = &[
-    (Column::LongUrl, &["longurl", "url", "target", "destination", "destinationurl", "originalurl", "longlink"]),
-    (Column::Slug, &["shortcode", "customslug", "slug", "keyword", "address", "backhalf", "custombackhalf"]),
-    (Column::ShortUrl, &["shorturl", "shortlink", "link", "bitlink", "bitlylink", "id"]),
-    (Column::Domain, &["domain", "host"]),
-    (Column::Title, &["title", "description"]),
-    (Column::Tags, &["tags"]),
-    (Column::Created, &["datecreated", "createdat", "created", "creationdate", "createddate", "timestamp", "date"]),
-    (Column::Since, &["validsince", "starts", "startdate"]),
-    (Column::Until, &["validuntil", "expires", "expiresat", "expirein", "expirationdate", "expiration"]),
-    (Column::MaxVisits, &["maxvisits"]),
+const NAMES: &[(CsvColumn, &[&str])] = &[
+    (CsvColumn::LongUrl, &["longurl", "url", "target", "destination", "destinationurl", "originalurl", "longlink"]),
+    (CsvColumn::Slug, &["shortcode", "customslug", "slug", "keyword", "address", "backhalf", "custombackhalf"]),
+    (CsvColumn::ShortUrl, &["shorturl", "shortlink", "link", "bitlink", "bitlylink", "id"]),
+    (CsvColumn::Domain, &["domain", "host"]),
+    (CsvColumn::Title, &["title", "description"]),
+    (CsvColumn::Tags, &["tags"]),
+    (CsvColumn::Created, &["datecreated", "createdat", "created", "creationdate", "createddate", "timestamp", "date"]),
+    (CsvColumn::Since, &["validsince", "starts", "startdate"]),
+    (CsvColumn::Until, &["validuntil", "expires", "expiresat", "expirein", "expirationdate", "expiration"]),
+    (CsvColumn::MaxVisits, &["maxvisits"]),
     (
-        Column::Visits,
+        CsvColumn::Visits,
         &["visits", "visitscount", "visitcount", "clicks", "totalclicks", "engagements", "totalengagements"],
     ),
-    (Column::Bots, &["botvisits", "bots"]),
-    (Column::Archived, &["archived"]),
+    (CsvColumn::Bots, &["botvisits", "bots"]),
+    (CsvColumn::Archived, &["archived"]),
 ];
 
 /// The links of a CSV file.
 pub struct Table<R> {
     records: CsvReader<R>,
-    columns: Option<Vec<Option<Column>>>,
+    columns: Option<Vec<Option<CsvColumn>>>,
     ignored: Vec<String>,
 }
 
@@ -65,19 +66,19 @@ impl<R: Read> Table<R> {
     }
 
     /// Reads the names of the columns.
-    fn head(&mut self) -> Result<Vec<Option<Column>>, String> {
+    fn head(&mut self) -> Result<Vec<Option<CsvColumn>>, String> {
         let Some(record) = self.record()? else { return Err("the file is empty".to_owned()) };
         let names = record.cells.map_err(|reason| format!("the first line of the file {reason}"))?;
-        let mut columns: Vec<Option<Column>> = names.iter().map(|name| column_of(name)).collect();
+        let mut columns: Vec<Option<CsvColumn>> = names.iter().map(|name| column_of(name)).collect();
         let has = |column| columns.contains(&Some(column));
-        if !has(Column::LongUrl) || !has(Column::Slug) && !has(Column::ShortUrl) {
+        if !has(CsvColumn::LongUrl) || !has(CsvColumn::Slug) && !has(CsvColumn::ShortUrl) {
             return Err(format!(
                 "the first line of the file has the columns {names:?}; expected the names longUrl and shortCode (or shortUrl) among them"
             ));
         }
         for at in 1..columns.len() {
             let is_second = columns[at].is_some() && columns[..at].contains(&columns[at]);
-            if is_second && matches!(columns[at], Some(Column::LongUrl | Column::Slug)) {
+            if is_second && matches!(columns[at], Some(CsvColumn::LongUrl | CsvColumn::Slug)) {
                 return Err(format!("the column {:?} means the same as another column; remove one of them", names[at]));
             }
             // Of all other columns, the first one counts.
@@ -102,7 +103,7 @@ impl<R: Read + Send> MovingSource for Table<R> {
             let mut name = String::new();
             let link = cells.and_then(|cells| {
                 let row = Row { columns: &columns, cells: &cells };
-                name = row.text(Column::ShortUrl).or(row.text(Column::Slug)).unwrap_or_default().to_owned();
+                name = row.text(CsvColumn::ShortUrl).or(row.text(CsvColumn::Slug)).unwrap_or_default().to_owned();
                 row.link()
             });
             if let Ok(link) = &link {
@@ -119,28 +120,28 @@ impl<R: Read + Send> MovingSource for Table<R> {
     }
 }
 
-fn column_of(name: &str) -> Option<Column> {
+fn column_of(name: &str) -> Option<CsvColumn> {
     let plain: String = name.trim().to_lowercase().chars().filter(|sign| !" -_".contains(*sign)).collect();
     NAMES.iter().find(|(_, names)| names.contains(&&*plain)).map(|(column, _)| *column)
 }
 
 /// A record with the meaning of its cells.
 struct Row<'r> {
-    columns: &'r [Option<Column>],
+    columns: &'r [Option<CsvColumn>],
     cells: &'r [String],
 }
 
 impl<'r> Row<'r> {
-    fn text(&self, column: Column) -> Option<&'r str> {
+    fn text(&self, column: CsvColumn) -> Option<&'r str> {
         let at = self.columns.iter().position(|one| *one == Some(column))?;
         self.cells.get(at).map(|cell| cell.trim()).filter(|cell| !cell.is_empty())
     }
 
-    fn date(&self, column: Column, name: &str) -> Result<Option<u64>, String> {
+    fn date(&self, column: CsvColumn, name: &str) -> Result<Option<u64>, String> {
         self.text(column).map(|text| instant(name, text)).transpose()
     }
 
-    fn number(&self, column: Column, name: &str) -> Result<Option<u64>, String> {
+    fn number(&self, column: CsvColumn, name: &str) -> Result<Option<u64>, String> {
         let number = |text: &str| {
             // Spreadsheets group digits.
             let digits: String = text.chars().filter(|sign| !", '\u{a0}\u{202f}".contains(*sign)).collect();
@@ -150,31 +151,31 @@ impl<'r> Row<'r> {
     }
 
     fn link(&self) -> Result<MovedLink, String> {
-        let short = self.text(Column::ShortUrl);
+        let short = self.text(CsvColumn::ShortUrl);
         let split = match short.map(|url| (url, split_short_url(url))) {
-            Some((url, None)) if self.text(Column::Slug).is_none() => {
+            Some((url, None)) if self.text(CsvColumn::Slug).is_none() => {
                 return Err(format!("the short URL is {url:?}; expected a host and a slug"));
             }
             Some((_, split)) => split,
             None => None,
         };
-        let slug = self.text(Column::Slug).or(split.map(|(_, slug)| slug)).ok_or("the slug is missing")?;
-        let domain = self.text(Column::Domain).or(split.map(|(host, _)| host)).map(str::to_owned);
-        let tags = self.text(Column::Tags).unwrap_or_default().split(['|', ',', ';', '\n']);
-        let visits = self.number(Column::Visits, "the number of visits")?;
-        let bots = self.number(Column::Bots, "the number of visits by bots")?.unwrap_or_default();
+        let slug = self.text(CsvColumn::Slug).or(split.map(|(_, slug)| slug)).ok_or("the slug is missing")?;
+        let domain = self.text(CsvColumn::Domain).or(split.map(|(host, _)| host)).map(str::to_owned);
+        let tags = self.text(CsvColumn::Tags).unwrap_or_default().split(['|', ',', ';', '\n']);
+        let visits = self.number(CsvColumn::Visits, "the number of visits")?;
+        let bots = self.number(CsvColumn::Bots, "the number of visits by bots")?.unwrap_or_default();
         Ok(MovedLink {
             slug: slug.to_owned(),
             domain,
-            long_url: self.text(Column::LongUrl).ok_or("the destination is missing")?.to_owned(),
-            created_ms: self.date(Column::Created, "the creation date")?,
-            since_ms: self.date(Column::Since, "the start date")?,
-            until_ms: self.date(Column::Until, "the expiry date")?,
-            max_visits: self.number(Column::MaxVisits, "the maximum number of visits")?,
-            title: self.text(Column::Title).map(str::to_owned),
+            long_url: self.text(CsvColumn::LongUrl).ok_or("the destination is missing")?.to_owned(),
+            created_ms: self.date(CsvColumn::Created, "the creation date")?,
+            since_ms: self.date(CsvColumn::Since, "the start date")?,
+            until_ms: self.date(CsvColumn::Until, "the expiry date")?,
+            max_visits: self.number(CsvColumn::MaxVisits, "the maximum number of visits")?,
+            title: self.text(CsvColumn::Title).map(str::to_owned),
             tags: tags.map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect(),
             archived: self
-                .text(Column::Archived)
+                .text(CsvColumn::Archived)
                 .is_some_and(|text| ["true", "yes", "1"].contains(&&*text.to_lowercase())),
             visits: visits.map(|total| (total, bots)),
             ..MovedLink::default()

@@ -37,7 +37,7 @@ const BYPASS: [Column; 5] = [Column::FramesIn, Column::FramesOut, Column::Retran
 
 /// The order of the rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct SortOrder {
+pub(super) struct RowOrder {
     pub(super) by: Column,
     pub(super) is_reversed: bool,
 }
@@ -112,7 +112,7 @@ impl Column {
     }
 }
 
-impl SortOrder {
+impl RowOrder {
     /// Returns the title of a column, with a mark if the rows are ordered by it.
     pub(super) fn title(self, column: Column) -> String {
         let mark = match (self.by == column, column.is_ascending() != self.is_reversed) {
@@ -139,13 +139,13 @@ impl SortOrder {
 }
 
 /// Returns the width of a column: that of its widest cell.
-pub(super) fn width_of(column: Column, cores: &[CoreLoad], sort: SortOrder) -> usize {
+pub(super) fn width_of(column: Column, cores: &[CoreLoad], sort: RowOrder) -> usize {
     let cells = cores.iter().map(|core| column.cell(core).chars().count());
     cells.max().unwrap_or(0).max(sort.title(column).chars().count())
 }
 
 /// Returns the columns that fit into this width. There is always one.
-pub(super) fn shown(cores: &[CoreLoad], sort: SortOrder, width: usize) -> Vec<Column> {
+pub(super) fn shown(cores: &[CoreLoad], sort: RowOrder, width: usize) -> Vec<Column> {
     let mut used = 0;
     let mut all = Column::all(cores);
     let fitting = all.iter().take_while(|column| {
@@ -179,8 +179,8 @@ mod tests {
         Snapshot::new(None, &json!({"cores": list})).cores
     }
 
-    fn order(by: Column, is_reversed: bool) -> SortOrder {
-        SortOrder { by, is_reversed }
+    fn order(by: Column, is_reversed: bool) -> RowOrder {
+        RowOrder { by, is_reversed }
     }
 
     #[test]

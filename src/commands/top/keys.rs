@@ -19,7 +19,7 @@ const CTRL_C: u8 = 0x03;
 
 /// A key of the view. Others are ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Key {
+pub(super) enum ViewKey {
     /// A printable ASCII character.
     Char(char),
     /// Esc.
@@ -37,7 +37,7 @@ pub(super) enum Key {
 }
 
 /// Reads keys from standard input, until the terminal is gone or `receive` returns false. Blocks.
-pub(super) fn read_all(mut receive: impl FnMut(Key) -> bool) {
+pub(super) fn read_all(mut receive: impl FnMut(ViewKey) -> bool) {
     let mut buffer = [0_u8; READ_LEN];
     loop {
         let len = match read(io::stdin(), &mut buffer) {
@@ -71,14 +71,14 @@ fn is_cut(bytes: &[u8]) -> bool {
 }
 
 /// Returns the keys that the bytes stand for.
-fn parse(bytes: &[u8]) -> Vec<Key> {
+fn parse(bytes: &[u8]) -> Vec<ViewKey> {
     let mut keys = Vec::new();
     let mut rest = bytes;
     while let Some((&first, after)) = rest.split_first() {
         let (key, len) = match first {
             ESCAPE => sequence(after),
-            CTRL_C => (Some(Key::Interrupt), 0),
-            b' '..=b'~' => (Some(Key::Char(char::from(first))), 0),
+            CTRL_C => (Some(ViewKey::Interrupt), 0),
+            b' '..=b'~' => (Some(ViewKey::Char(char::from(first))), 0),
             _ => (None, 0),
         };
         keys.extend(key);
@@ -88,7 +88,7 @@ fn parse(bytes: &[u8]) -> Vec<Key> {
 }
 
 /// Returns the key of a sequence, and the number of its bytes behind the escape.
-fn sequence(after: &[u8]) -> (Option<Key>, usize) {
+fn sequence(after: &[u8]) -> (Option<ViewKey>, usize) {
     match after.first() {
         // A CSI sequence ends with the first byte in this range; parameters such as those of Ctrl come before.
         Some(b'[') => match after[1..].iter().position(|byte| (0x40..=0x7e).contains(byte)) {
@@ -97,18 +97,18 @@ fn sequence(after: &[u8]) -> (Option<Key>, usize) {
         },
         // The same keys in the application mode of the keypad.
         Some(b'O') => (after.get(1).copied().and_then(arrow), after.len().min(2)),
-        None | Some(&ESCAPE) => (Some(Key::Escape), 0),
+        None | Some(&ESCAPE) => (Some(ViewKey::Escape), 0),
         // A key with Alt.
         Some(_) => (None, 1),
     }
 }
 
-fn arrow(end: u8) -> Option<Key> {
+fn arrow(end: u8) -> Option<ViewKey> {
     match end {
-        b'A' => Some(Key::Up),
-        b'B' => Some(Key::Down),
-        b'C' => Some(Key::Right),
-        b'D' => Some(Key::Left),
+        b'A' => Some(ViewKey::Up),
+        b'B' => Some(ViewKey::Down),
+        b'C' => Some(ViewKey::Right),
+        b'D' => Some(ViewKey::Left),
         _ => None,
     }
 }
@@ -119,15 +119,15 @@ mod tests {
 
     #[test]
     fn bytes_become_keys() {
-        let cases: &[(&[u8], &[Key])] = &[
-            (b"qs", &[Key::Char('q'), Key::Char('s')]),
-            (b"\x03", &[Key::Interrupt]),
-            (b"\x1b", &[Key::Escape]),
-            (b"\x1b\x1b[A", &[Key::Escape, Key::Up]),
-            (b"\x1b[A\x1b[B\x1b[C\x1b[D", &[Key::Up, Key::Down, Key::Right, Key::Left]),
-            (b"\x1bOC", &[Key::Right]),
-            (b"\x1b[1;5Dr", &[Key::Left, Key::Char('r')]),
-            (b"\x1b[3~p", &[Key::Char('p')]),
+        let cases: &[(&[u8], &[ViewKey])] = &[
+            (b"qs", &[ViewKey::Char('q'), ViewKey::Char('s')]),
+            (b"\x03", &[ViewKey::Interrupt]),
+            (b"\x1b", &[ViewKey::Escape]),
+            (b"\x1b\x1b[A", &[ViewKey::Escape, ViewKey::Up]),
+            (b"\x1b[A\x1b[B\x1b[C\x1b[D", &[ViewKey::Up, ViewKey::Down, ViewKey::Right, ViewKey::Left]),
+            (b"\x1bOC", &[ViewKey::Right]),
+            (b"\x1b[1;5Dr", &[ViewKey::Left, ViewKey::Char('r')]),
+            (b"\x1b[3~p", &[ViewKey::Char('p')]),
             (b"\x1bq", &[]),
             (b"\x1b[12", &[]),
             (b"\x1bO", &[]),
@@ -141,7 +141,11 @@ mod tests {
 
     #[test]
     fn cut_sequences_are_noticed() {
-        assert!(is_cut(b"\x1b") && is_cut(b"a\x1b[") && is_cut(b"\x1bO"));
-        assert!(!is_cut(b"\x1b[A") && !is_cut(b"O") && !is_cut(b""));
+        assert!(is_cut(b"\x1b"));
+        assert!(is_cut(b"a\x1b["));
+        assert!(is_cut(b"\x1bO"));
+        assert!(!is_cut(b"\x1b[A"));
+        assert!(!is_cut(b"O"));
+        assert!(!is_cut(b""));
     }
 }

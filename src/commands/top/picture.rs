@@ -27,18 +27,18 @@ pub(super) struct Picture<'a> {
     /// `None` while the node answers.
     pub(super) outage: Option<Outage<'a>>,
     pub(super) state: &'a ViewState,
-    pub(super) look: Look,
+    pub(super) look: PictureStyle,
 }
 
 /// Styles of the picture. Without colours, they differ by weight and inversion alone.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(super) struct PictureStyle {
     has_colours: bool,
 }
 
-impl Look {
-    pub(super) const fn new(has_colours: bool) -> Look {
-        Look { has_colours }
+impl PictureStyle {
+    pub(super) const fn new(has_colours: bool) -> PictureStyle {
+        PictureStyle { has_colours }
     }
 
     fn coloured(self, colour: Color, otherwise: Modifier) -> Style {

@@ -17,7 +17,8 @@ const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
 
 /// The terminal while the view has it. The previous state returns when this is dropped, or when any thread panics.
 pub(super) struct Screen {
-    /// Not dropped: it would report a terminal that is gone on standard error, which is gone as well, and panic.
+    /// The terminal. It is never dropped: a drop would report a lost terminal on standard error, which is lost too, and
+    /// panic.
     terminal: ManuallyDrop<Terminal<TermionBackend<Stdout>>>,
     before: Termios,
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::latency::{self, Quantiles, Steps};
+use super::latency::{self, LatencyCounts, Quantiles};
 use crate::commands::status::text::{contact, cores, number, rate};
 use crate::commands::terminal::plain;
 use carom_telemetry::alarms::{Alarm, Severity};
@@ -33,10 +33,10 @@ pub(super) struct Snapshot {
     /// Free bytes of the disk of the data directory, and its size.
     pub(super) disk: Option<(f64, f64)>,
     pub(super) fleet: Option<FleetState>,
-    pub(super) bypass: Option<BypassState>,
+    pub(super) bypass: Option<BypassSummary>,
     /// Active alarms, the most severe first, and among those the newest.
     pub(super) alarms: Vec<ActiveAlarm>,
-    pub(super) totals: Totals,
+    pub(super) totals: NodeTotals,
     pub(super) cores: Vec<CoreLoad>,
     /// Requests in each of the last seconds, oldest first.
     pub(super) history: Vec<u64>,
@@ -65,7 +65,7 @@ pub(super) struct SiteState {
 
 /// Kernel bypass of the node.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct BypassState {
+pub(super) struct BypassSummary {
     pub(super) interface: String,
     pub(super) obstacle: Option<String>,
 }
@@ -82,7 +82,7 @@ pub(super) struct ActiveAlarm {
 
 /// Numbers of the whole node.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Totals {
+pub(super) struct NodeTotals {
     pub(super) traffic: Option<Traffic>,
     /// Links created, changed or deleted.
     pub(super) writes: Option<f64>,
@@ -141,7 +141,7 @@ impl Snapshot {
         // The counters of a node that has restarted begin at zero.
         let is_same = |before: &Value| number(before, "/uptimeSeconds") <= number(now, "/uptimeSeconds");
         let before = before.filter(|(before, _)| is_same(before));
-        let mut all = Steps::new();
+        let mut all = LatencyCounts::new();
         let loads: Vec<CoreLoad> = cores(now)
             .iter()
             .enumerate()
@@ -183,7 +183,7 @@ impl Snapshot {
 
 impl CoreLoad {
     /// Describes a core, and adds its latencies to those of `all` cores.
-    fn new(before: Earlier<'_>, now: &Value, all: &mut Steps) -> CoreLoad {
+    fn new(before: Earlier<'_>, now: &Value, all: &mut LatencyCounts) -> CoreLoad {
         let latency = before.map(|(before, _)| latency::between(before, now)).unwrap_or_default();
         latency::add(all, &latency);
         CoreLoad {
@@ -238,10 +238,10 @@ fn per_second(before: Earlier<'_>, now: &Value, pointer: &str) -> Option<f64> {
     before.map(|(before, time)| rate(number(before, pointer), number(now, pointer), time))
 }
 
-fn totals(before: Earlier<'_>, now: &Value, loads: &[CoreLoad], all: &Steps) -> Totals {
+fn totals(before: Earlier<'_>, now: &Value, loads: &[CoreLoad], all: &LatencyCounts) -> NodeTotals {
     let sum = |status: &Value, name: &str| cores(status).iter().map(|core| number(core, name)).sum::<f64>();
     let traffic = loads.iter().filter_map(|core| core.traffic).fold(Traffic::default(), Traffic::plus);
-    Totals {
+    NodeTotals {
         traffic: before.map(|_| traffic),
         writes: per_second(before, now, "/store/update"),
         api: before.map(|(before, time)| rate(sum(before, "/handedOver"), sum(now, "/handedOver"), time)),
@@ -266,9 +266,9 @@ fn site(site: &Value) -> Option<SiteState> {
     Some(SiteState { other, is_current, contact: contact(site) })
 }
 
-fn bypass(now: &Value) -> Option<BypassState> {
+fn bypass(now: &Value) -> Option<BypassSummary> {
     let interface = plain(now["bypass"]["interface"].as_str()?);
-    Some(BypassState { interface, obstacle: now["bypass"]["obstacle"].as_str().map(plain) })
+    Some(BypassSummary { interface, obstacle: now["bypass"]["obstacle"].as_str().map(plain) })
 }
 
 fn alarms(now: &Value) -> Vec<ActiveAlarm> {

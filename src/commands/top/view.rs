@@ -11,7 +11,7 @@ use ratatui::widgets::Sparkline;
 
 use self::facts::{flow, header, totals, wrapped};
 use super::columns::{self, row, width_of};
-use super::picture::{Look, Picture};
+use super::picture::{Picture, PictureStyle};
 use super::snapshot::{ActiveAlarm, Snapshot};
 use carom_telemetry::readable;
 
@@ -73,7 +73,7 @@ fn put(frame: &mut Frame<'_>, rest: &mut Rect, lines: &[Line<'_>]) {
 }
 
 /// Returns the active alarms within so many rows, each with its text: the problem, and what to do.
-fn alarms(alarms: &[ActiveAlarm], look: Look, width: usize, rows: usize) -> Vec<Line<'static>> {
+fn alarms(alarms: &[ActiveAlarm], look: PictureStyle, width: usize, rows: usize) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> = Vec::new();
     for (index, alarm) in alarms.iter().enumerate() {
         let name = Span::styled(format!("{} {}", alarm.severity.name(), alarm.name), look.of(alarm.severity));
@@ -94,7 +94,7 @@ fn alarms(alarms: &[ActiveAlarm], look: Look, width: usize, rows: usize) -> Vec<
 }
 
 /// Draws the requests of the last minutes, if the table keeps enough rows.
-fn graph(frame: &mut Frame<'_>, rest: &mut Rect, snapshot: &Snapshot, look: Look) {
+fn graph(frame: &mut Frame<'_>, rest: &mut Rect, snapshot: &Snapshot, look: PictureStyle) {
     let rows = rest.height.saturating_sub(TABLE_ROWS_MIN + 1).min(GRAPH_ROWS);
     if rows == 0 || rest.width == 0 || snapshot.history.is_empty() {
         return;

@@ -117,7 +117,8 @@ fn failed_merge_is_a_note() {
     let mut messages = Vec::new();
     note_unmerged(&StoreError::Failed("no space left".to_owned()), &mut messages);
     let messages = String::from_utf8(messages).unwrap();
-    assert!(messages.contains("no space left") && messages.contains("all links are stored"), "{messages}");
+    assert!(messages.contains("no space left"), "{messages}");
+    assert!(messages.contains("all links are stored"), "{messages}");
 }
 
 #[test]
@@ -175,7 +176,8 @@ fn a_line_that_is_too_long_is_left_out_alone() {
     input.extend(b"{\"shortCode\":\"last\",\"longUrl\":\"https://example.org/\"}\n");
     let (summary, messages) = run(&setup(dir.path()), &input);
     assert_eq!(counts(&summary), (11, 0, 2));
-    assert!(messages.contains("line 11: is longer") && messages.contains("line 12: not a JSON object"), "{messages}");
+    assert!(messages.contains("line 11: is longer"), "{messages}");
+    assert!(messages.contains("line 12: not a JSON object"), "{messages}");
 }
 
 #[test]

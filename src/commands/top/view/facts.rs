@@ -4,7 +4,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use super::super::columns::UNKNOWN;
-use super::super::picture::{Look, Outage, Picture};
+use super::super::picture::{Outage, Picture, PictureStyle};
 use super::super::snapshot::{NodeState, Snapshot, Traffic};
 use crate::commands::status::text::{count, grouped, span};
 use crate::commands::terminal::plain;
@@ -104,7 +104,7 @@ pub(super) fn header(picture: &Picture<'_>, width: usize) -> Vec<Line<'static>> 
     lines
 }
 
-fn state(snapshot: &Snapshot, outage: Option<Outage<'_>>, look: Look) -> Fact {
+fn state(snapshot: &Snapshot, outage: Option<Outage<'_>>, look: PictureStyle) -> Fact {
     let (text, style) = match (outage, snapshot.state) {
         (Some(_), _) => ("NO ANSWER", look.bad()),
         (None, NodeState::Ready) => ("ready", look.good()),
@@ -114,7 +114,7 @@ fn state(snapshot: &Snapshot, outage: Option<Outage<'_>>, look: Look) -> Fact {
     Fact::new("", text, look.label(), style)
 }
 
-fn outage_lines(outage: Outage<'_>, look: Look, width: usize) -> Vec<Line<'static>> {
+fn outage_lines(outage: Outage<'_>, look: PictureStyle, width: usize) -> Vec<Line<'static>> {
     let age = readable::duration(outage.age.as_secs());
     let what = format!("No answer for {age}; next try within a second. {}", plain(outage.what));
     let what = wrapped(&what, width, ERROR_ROWS).into_iter().map(|line| Line::styled(line, look.warning()));
@@ -123,7 +123,7 @@ fn outage_lines(outage: Outage<'_>, look: Look, width: usize) -> Vec<Line<'stati
 }
 
 /// Returns what is loaded, whether writes are accepted, and the state of the disk, of Redis and of the alarms.
-fn health(snapshot: &Snapshot, look: Look) -> Vec<Fact> {
+fn health(snapshot: &Snapshot, look: PictureStyle) -> Vec<Fact> {
     let mut facts = vec![Fact::new("links", links(snapshot), look.label(), look.strong())];
     let queued = count(snapshot.write_queue, "write");
     facts.push(if snapshot.is_writable {
@@ -167,7 +167,7 @@ fn links(snapshot: &Snapshot) -> String {
     format!("{} in {}{limit} MiB", grouped(snapshot.links), mib(snapshot.memory))
 }
 
-fn alarms(snapshot: &Snapshot, look: Look) -> Fact {
+fn alarms(snapshot: &Snapshot, look: PictureStyle) -> Fact {
     let severities = [Severity::Critical, Severity::Warning, Severity::Notice];
     let counts = severities.map(|severity| (severity, snapshot.count_of(severity)));
     let active: Vec<String> = counts
@@ -186,7 +186,7 @@ fn alarms(snapshot: &Snapshot, look: Look) -> Fact {
 }
 
 /// Returns the numbers of the whole node.
-pub(super) fn totals(snapshot: &Snapshot, look: Look) -> Vec<Fact> {
+pub(super) fn totals(snapshot: &Snapshot, look: PictureStyle) -> Vec<Fact> {
     let totals = &snapshot.totals;
     let number = |number: Option<f64>| number.map_or_else(|| UNKNOWN.to_owned(), grouped);
     let latency = |micros: Option<f64>| micros.map_or_else(|| UNKNOWN.to_owned(), readable::latency);

@@ -2,7 +2,7 @@
 
 use ratatui::text::{Line, Span};
 
-use super::super::picture::Look;
+use super::super::picture::PictureStyle;
 
 /// Width of the first column.
 const FIRST: usize = 16;
@@ -35,7 +35,7 @@ const WORDS: [(&str, &str); 12] = [
 ];
 
 /// Returns the lines of the help. A line that is wider than the terminal is cut.
-pub(super) fn lines(look: Look, width: usize) -> Vec<Line<'static>> {
+pub(super) fn lines(look: PictureStyle, width: usize) -> Vec<Line<'static>> {
     // On a narrow terminal, the explanation needs the room more.
     let first = FIRST.min(width / 3);
     let line = |(word, meaning): (&'static str, &'static str)| {

@@ -8,7 +8,7 @@ use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::Color;
 use serde_json::{Value, json};
 
-use super::super::columns::{Column, SortOrder};
+use super::super::columns::{Column, RowOrder};
 use super::super::picture::Outage;
 use super::super::state::ViewState;
 use super::*;
@@ -59,7 +59,7 @@ fn rows(size: (u16, u16), picture: &Picture<'_>) -> Vec<String> {
 }
 
 fn picture<'a>(snapshot: Option<&'a Snapshot>, state: &'a ViewState) -> Picture<'a> {
-    Picture { url: URL, snapshot, outage: None, state, look: Look::new(false) }
+    Picture { url: URL, snapshot, outage: None, state, look: PictureStyle::new(false) }
 }
 
 #[test]
@@ -131,9 +131,11 @@ fn alarms_show_the_most_severe_first() {
     let page = rows((100, 40), &picture(Some(&snapshot), &state)).join("\n");
     let at = |part: &str| page.find(part).unwrap_or_else(|| panic!("{part}:\n{page}"));
     assert!(at("alarms 1 critical, 2 warnings") < at("critical disk_full since 2026"), "{page}");
-    assert!(at("critical disk_full") < at("warning conflict") && at("warning conflict") < at("warning redis_away"));
+    assert!(at("critical disk_full") < at("warning conflict"));
+    assert!(at("warning conflict") < at("warning redis_away"));
     let low = rows((100, 12), &picture(Some(&snapshot), &state)).join("\n");
-    assert!(low.contains("critical disk_full") && low.contains("2 more alarms; `carom status` shows all"), "{low}");
+    assert!(low.contains("critical disk_full"), "{low}");
+    assert!(low.contains("2 more alarms; `carom status` shows all"), "{low}");
 }
 
 #[test]
@@ -141,9 +143,10 @@ fn many_cores_scroll() {
     let snapshot = snapshot(64, &json!([]));
     let mut state = ViewState { first: 9, ..ViewState::default() };
     let page = rows((80, 24), &picture(Some(&snapshot), &state)).join("\n");
-    assert!(page.contains("cores 10 to ") && page.contains(" of 64  q quit"), "{page}");
+    assert!(page.contains("cores 10 to "), "{page}");
+    assert!(page.contains(" of 64  q quit"), "{page}");
     state.first = 63;
-    state.sort = SortOrder { by: Column::Requests, is_reversed: false };
+    state.sort = RowOrder { by: Column::Requests, is_reversed: false };
     let rows = rows((80, 24), &picture(Some(&snapshot), &state));
     assert!(rows[23].contains("to 64 of 64"), "{rows:#?}");
     // The core with the fewest requests is the last one.
@@ -155,7 +158,8 @@ fn missing_data_is_said() {
     let state = ViewState { is_paused: true, ..ViewState::default() };
     let page = |picture: &Picture<'_>| rows((80, 24), picture).join("\n");
     let connecting = page(&picture(None, &state));
-    assert!(connecting.contains("connecting …") && connecting.contains(URL), "{connecting}");
+    assert!(connecting.contains("connecting …"), "{connecting}");
+    assert!(connecting.contains(URL), "{connecting}");
     let outage =
         Outage { what: "the connection was refused", remedy: "check that the node runs", age: Duration::from_secs(61) };
     let lost = page(&Picture { outage: Some(outage), ..picture(None, &state) });
@@ -170,7 +174,9 @@ fn missing_data_is_said() {
     }
     let first = Snapshot::new(None, &status(1, 5, &json!([])));
     let first = page(&picture(Some(&first), &state));
-    assert!(first.contains("requests/s –") && first.contains("p99 –") && first.contains("links 1,500"), "{first}");
+    assert!(first.contains("requests/s –"), "{first}");
+    assert!(first.contains("p99 –"), "{first}");
+    assert!(first.contains("links 1,500"), "{first}");
     let empty = Snapshot::new(None, &json!({}));
     assert!(page(&picture(Some(&empty), &state)).contains("starting"));
 }
@@ -210,8 +216,8 @@ fn colours_are_a_choice() {
         let buffer = render((80, 24), &Picture { look, ..picture(Some(&snapshot), &state) });
         buffer.content.iter().any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset)
     };
-    assert!(has_colours(Look::new(true)));
-    assert!(!has_colours(Look::new(false)));
+    assert!(has_colours(PictureStyle::new(true)));
+    assert!(!has_colours(PictureStyle::new(false)));
 }
 
 #[test]
