@@ -63,7 +63,7 @@ const SETTINGS: [&str; 12] = [
 /// # Errors
 /// Every invalid condition and file.
 pub(crate) fn run(arguments: &CompareArguments) -> Result<u8, Failure> {
-    let parsed = arguments.fail_if.iter().flat_map(|list| list.split(',')).map(|text| Condition::read(text.trim()));
+    let parsed = arguments.fail_if.iter().flat_map(|list| list.split(',')).map(|text| FailCondition::read(text.trim()));
     let (conditions, wrong): (Vec<_>, Vec<_>) = parsed.partition(Result::is_ok);
     let mut wrong: Vec<String> = wrong.into_iter().filter_map(Result::err).collect();
     let results = [&arguments.base, &arguments.new].map(|path| Figures::of_file(path));
@@ -138,7 +138,7 @@ enum Change {
 
 /// A change that fails the comparison.
 #[derive(Clone, PartialEq, Debug)]
-struct Condition {
+struct FailCondition {
     /// Index of the measure in [`MEASURES`].
     measure: usize,
     /// True if larger changes than the bound fail; false if smaller ones do.
@@ -148,8 +148,8 @@ struct Condition {
     text: String,
 }
 
-impl Condition {
-    fn read(text: &str) -> Result<Condition, String> {
+impl FailCondition {
+    fn read(text: &str) -> Result<FailCondition, String> {
         let wrong = |why: &str| format!("--fail-if: invalid condition `{text}`{why}; expected e.g. p99>+10%");
         let (name, rest) = text.split_at(text.find(['<', '>']).ok_or_else(|| wrong(""))?);
         let (sign, bound) = rest.split_at(1);
@@ -172,7 +172,7 @@ impl Condition {
                 Change::Amount(amount.map_err(|reason| wrong(&format!(": {reason}")))?)
             }
         };
-        Ok(Condition { measure, is_above: sign == ">", bound, text: text.to_owned() })
+        Ok(FailCondition { measure, is_above: sign == ">", bound, text: text.to_owned() })
     }
 
     /// True if the change of a run against its base meets the condition.
@@ -206,12 +206,12 @@ fn percent(base: f64, new: f64) -> f64 {
 struct Comparison {
     base: Figures,
     new: Figures,
-    conditions: Vec<Condition>,
+    conditions: Vec<FailCondition>,
 }
 
 impl Comparison {
     fn exit_code(&self) -> u8 {
-        let is_met = |condition: &Condition| condition.is_met(&self.base, &self.new);
+        let is_met = |condition: &FailCondition| condition.is_met(&self.base, &self.new);
         match self.conditions.as_slice() {
             [] => 0,
             _ if self.base.is_limited || self.new.is_limited => BOTTLENECK,
@@ -276,7 +276,7 @@ mod tests {
     }
 
     fn compare(base: Figures, new: Figures, condition: &str) -> u8 {
-        Comparison { base, new, conditions: vec![Condition::read(condition).unwrap()] }.exit_code()
+        Comparison { base, new, conditions: vec![FailCondition::read(condition).unwrap()] }.exit_code()
     }
 
     #[test]
@@ -319,8 +319,9 @@ mod tests {
             ("p99>+5", "is not a time such as"),
             ("errors>+x", "not a number"),
         ] {
-            let wrong = Condition::read(text).unwrap_err();
-            assert!(wrong.contains(&format!("`{text}`")) && wrong.contains(words), "{text}: {wrong}");
+            let wrong = FailCondition::read(text).unwrap_err();
+            assert!(wrong.contains(&format!("`{text}`")), "{text}: {wrong}");
+            assert!(wrong.contains(words), "{text}: {wrong}");
         }
         assert!(Figures::of(&json!({})).unwrap_err().contains("lacks /latencyMicros"));
         let mut empty = json!({ "latencyMicros": { "intended": { "all": { "count": 0 } } } });
@@ -335,11 +336,12 @@ mod tests {
         let mut new = result(120.0, 900.0, 3);
         new.settings[0] = "\"closed\"".to_owned();
         new.verdict = "objective missed".to_owned();
-        let conditions = vec![Condition::read("p99>+10%").unwrap(), Condition::read("p50>+10%").unwrap()];
+        let conditions = vec![FailCondition::read("p99>+10%").unwrap(), FailCondition::read("p50>+10%").unwrap()];
         let table = Comparison { base: result(100.0, 1e3, 0), new, conditions }.table();
         for words in ["+20.0%", "-10.0%", "+3\n", "differ in mode", "new: objective missed"] {
             assert!(table.contains(words), "{words} in {table}");
         }
-        assert!(table.contains("failed      p99>+10%\n") && table.contains("passed      p50>+10%\n"), "{table}");
+        assert!(table.contains("failed      p99>+10%\n"), "{table}");
+        assert!(table.contains("passed      p50>+10%\n"), "{table}");
     }
 }

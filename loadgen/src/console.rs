@@ -39,7 +39,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 /// Display of the progress, on standard error.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Console {
+pub(crate) struct ProgressOutput {
     quiet: bool,
     /// True on a terminal that can draw in place, unless the user wants lines.
     is_live: bool,
@@ -47,42 +47,42 @@ pub(crate) struct Console {
     making: Option<u64>,
 }
 
-impl Console {
+impl ProgressOutput {
     /// Returns the display. Without `live`, or without a terminal, it prints lines.
-    pub(crate) fn new(quiet: bool, live: bool) -> Console {
+    pub(crate) fn new(quiet: bool, live: bool) -> ProgressOutput {
         let draws_in_place = || std::env::var_os("TERM").is_some_and(|term| term != "dumb");
         let is_live = live && !quiet && io::stderr().is_terminal() && draws_in_place();
-        Console { quiet, is_live, making: None }
+        ProgressOutput { quiet, is_live, making: None }
     }
 
     /// Returns the display for the time in which `count` links are created.
-    pub(crate) fn while_creating(self, count: u64) -> Console {
-        Console { making: Some(count), ..self }
+    pub(crate) fn while_creating(self, count: u64) -> ProgressOutput {
+        ProgressOutput { making: Some(count), ..self }
     }
 
     /// Returns the display of a run.
-    pub(crate) fn progress(self, plan: &Plan) -> Progress {
+    pub(crate) fn progress(self, plan: &Plan) -> RunProgress {
         let end = match (self.making, plan.requests) {
             (Some(count), _) => format!(", creating {}", readable::count(count, "link")),
             (None, Some(count)) => format!(", {}", readable::count(count, "request")),
             (None, None) => format!(" of {:.0}", plan.duration.as_secs_f64()),
         };
         let live = (self.is_live && self.making.is_none()).then(|| Live::new(plan));
-        Progress { console: self, end, live }
+        RunProgress { console: self, end, live }
     }
 }
 
 /// Display of the progress of one run.
 #[derive(Debug)]
-pub(crate) struct Progress {
-    console: Console,
+pub(crate) struct RunProgress {
+    console: ProgressOutput,
     /// Text behind the number of the second: what the run lasts for.
     end: String,
     /// The live view; `None` for lines.
     live: Option<Live>,
 }
 
-impl Progress {
+impl RunProgress {
     /// Returns the figures that a thread publishes; `None` if nothing reads them.
     pub(crate) fn counters(&self, thread: usize) -> Option<Arc<LiveCounters>> {
         self.live.as_ref().map(|live| live.counters(thread))

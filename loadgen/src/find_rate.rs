@@ -11,15 +11,15 @@ use carom_telemetry::readable;
 
 use crate::command_line::options::RunOptions;
 use crate::command_line::values::RATE_MAX;
-use crate::console::{Console, say};
+use crate::console::{ProgressOutput, say};
 use crate::failure::Failure;
 use crate::measurement::{finish, measure};
 use crate::plan::Loop;
 use crate::report::{FoundRate, RateStep, Report};
 use crate::results::check::Fault;
-use crate::results::verdict::{self, Verdict};
+use crate::results::verdict::{self, RunVerdict};
 use crate::run::RunOutcome;
-use crate::workload::links::Links;
+use crate::workload::links::LinkTable;
 
 /// Share of the rate that the gap may have at the end of the search.
 const GAP_SHARE: f64 = 0.05;
@@ -34,17 +34,17 @@ const CONFIRMATIONS_MAX: usize = 16;
 const STEP_BACK: f64 = 0.05;
 
 struct RateSearch<'a> {
-    order: &'a RunOptions,
-    links: &'a Arc<Links>,
+    options: &'a RunOptions,
+    links: &'a Arc<LinkTable>,
     stop: &'a Arc<AtomicBool>,
-    console: &'a Console,
+    console: &'a ProgressOutput,
     steps: Vec<RateStep>,
     /// Lowest rate that missed, and the reason.
     limit: Option<(f64, String)>,
 }
 
 /// A run at one rate.
-struct Run {
+struct RateTrial {
     rate: f64,
     held: bool,
     report: Report,
@@ -53,20 +53,20 @@ struct Run {
 
 /// Runs the search. Returns the exit code.
 pub(crate) fn search(
-    order: &RunOptions,
-    links: &Arc<Links>,
+    options: &RunOptions,
+    links: &Arc<LinkTable>,
     stop: &Arc<AtomicBool>,
-    console: &Console,
+    console: &ProgressOutput,
 ) -> Result<u8, Failure> {
-    let mut search = RateSearch { order, links, stop, console, steps: Vec::new(), limit: None };
-    let (mut held, mut missed): (Option<Run>, Option<Run>) = (None, None);
-    let mut rate = order.plan.rate().unwrap_or(1.0);
+    let mut search = RateSearch { options, links, stop, console, steps: Vec::new(), limit: None };
+    let (mut held, mut missed): (Option<RateTrial>, Option<RateTrial>) = (None, None);
+    let mut rate = options.plan.rate().unwrap_or(1.0);
     while search.steps.len() < RUNS_MAX {
         let run = search.run(rate)?;
         match run.report.verdict {
-            Verdict::Interrupted => return search.end(run),
+            RunVerdict::Interrupted => return search.end(run),
             // Wrong at any rate. A status alone may be how a server reports overload.
-            Verdict::WrongAnswers if is_wrong_at_any_rate(&run.outcome) => return search.end(run),
+            RunVerdict::WrongAnswers if is_wrong_at_any_rate(&run.outcome) => return search.end(run),
             _ if run.held => held = Some(run),
             _ => missed = Some(run),
         }
@@ -108,30 +108,30 @@ impl RateSearch<'_> {
                 && let Some((beyond, why)) = limit
             {
                 let beyond = readable::grouped(*beyond as u64);
-                run.report.verdict = Verdict::Bottleneck;
+                run.report.verdict = RunVerdict::Bottleneck;
                 run.report.bottleneck =
                     Some(format!("at {beyond}/s, {why}. The server may sustain a higher rate than the one found"));
             }
-            if run.held || run.report.verdict == Verdict::Interrupted || self.steps.len() >= last || rate <= 1.0 {
+            if run.held || run.report.verdict == RunVerdict::Interrupted || self.steps.len() >= last || rate <= 1.0 {
                 return self.end(run);
             }
             rate = (rate * (1.0 - STEP_BACK)).max(1.0);
         }
     }
 
-    fn end(self, mut run: Run) -> Result<u8, Failure> {
-        if !run.held && run.report.verdict == Verdict::Ok {
+    fn end(self, mut run: RateTrial) -> Result<u8, Failure> {
+        if !run.held && run.report.verdict == RunVerdict::Ok {
             // The answered requests met the objectives, but too many were unanswered.
-            run.report.verdict = Verdict::Missed;
+            run.report.verdict = RunVerdict::Missed;
         }
         run.report.found_rate = Some(self.found_rate(&run));
         run.report.found = self.steps;
-        finish(self.order, &run.report, &run.outcome)
+        finish(self.options, &run.report, &run.outcome)
     }
 
     /// Says which rate the search has found, given its last run.
-    fn found_rate(&self, run: &Run) -> FoundRate {
-        let objectives: Vec<&str> = self.order.objectives.iter().map(|objective| objective.text.as_str()).collect();
+    fn found_rate(&self, run: &RateTrial) -> FoundRate {
+        let objectives: Vec<&str> = self.options.objectives.iter().map(|objective| objective.text.as_str()).collect();
         let (objectives, rate) = (objectives.join(","), readable::grouped(run.rate as u64));
         if !run.held {
             let why = run.report.verdict.text();
@@ -154,41 +154,41 @@ impl RateSearch<'_> {
         }
         let shown = readable::grouped(rate as u64);
         let why = match (report.verdict, report.objectives.iter().find(|objective| !objective.held)) {
-            (Verdict::Bottleneck, _) => format!("the generator, at {shown}/s"),
-            (Verdict::Missed, Some(objective)) => {
+            (RunVerdict::Bottleneck, _) => format!("the generator, at {shown}/s"),
+            (RunVerdict::Missed, Some(objective)) => {
                 format!("{} of {} at {shown}/s", objective.measure(), objective.shown)
             }
-            (Verdict::Ok, _) => format!("requests without an answer at {shown}/s"),
+            (RunVerdict::Ok, _) => format!("requests without an answer at {shown}/s"),
             (verdict, _) => format!("{} at {shown}/s", verdict.text()),
         };
         self.limit = Some((rate, why));
     }
 
-    fn run(&mut self, rate: f64) -> Result<Run, Failure> {
-        let mut plan = self.order.plan.clone();
+    fn run(&mut self, rate: f64) -> Result<RateTrial, Failure> {
+        let mut plan = self.options.plan.clone();
         let rate = rate.round().max(1.0);
         if let Loop::Open { rate: planned, .. } = &mut plan.pace {
             *planned = rate;
         }
         let outcome = measure(&plan, self.links, self.stop, self.console)?;
-        let report = Report::new(&plan, &outcome, &self.order.objectives, self.links.len());
+        let report = Report::new(&plan, &outcome, &self.options.objectives, self.links.len());
         let reached = verdict::is_reached(&outcome.record);
-        let held = report.verdict == Verdict::Ok && reached;
+        let held = report.verdict == RunVerdict::Ok && reached;
         let mut figures: Vec<String> =
             report.objectives.iter().map(|objective| format!("{} ({})", objective.shown, objective.text)).collect();
         if !reached {
             let without = outcome.record.errors() + outcome.record.counts.unsent;
             figures.push(format!("{} without an answer", readable::grouped(without)));
         }
-        let word = if report.verdict == Verdict::Ok && !reached { "not reached" } else { report.verdict.text() };
+        let word = if report.verdict == RunVerdict::Ok && !reached { "not reached" } else { report.verdict.text() };
         if !held {
             self.note_limit(rate, &report);
         }
         let step = RateStep { rate, held, text: format!("{word}: {}", figures.join(", ")) };
-        if !self.order.quiet {
+        if !self.options.quiet {
             say(&step.to_string());
         }
         self.steps.push(step);
-        Ok(Run { rate, held, report, outcome })
+        Ok(RateTrial { rate, held, report, outcome })
     }
 }

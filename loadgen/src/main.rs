@@ -31,14 +31,14 @@ use clap::Parser;
 use crate::command_line::cli::{Arguments, OtherWork};
 use crate::command_line::manual;
 use crate::command_line::options::{LinkSource, RunOptions};
-use crate::console::{Console, say};
+use crate::console::{ProgressOutput, say};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::measurement::{finish, measure};
 use crate::plan::{Loop, Plan};
 use crate::report::Report;
 use crate::results::check::Fault;
 use crate::results::record::Summary;
-use crate::workload::links::Links;
+use crate::workload::links::LinkTable;
 use crate::workload::traffic::{Mix, RequestKind};
 
 /// Lines of an export between two progress messages: a multiple of the reader's interval.
@@ -71,7 +71,7 @@ fn carry_out(order: &RunOptions) -> Result<u8, Failure> {
             .map_err(|error| Failure::usage(error.to_string()))?;
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| Failure::usage(error.to_string()))?;
     }
-    let console = Console::new(order.quiet, order.live);
+    let console = ProgressOutput::new(order.quiet, order.live);
     let links = Arc::new(prepare_links(order, &stop, &console)?);
     if order.find_rate {
         return find_rate::search(order, &links, &stop, &console);
@@ -82,9 +82,9 @@ fn carry_out(order: &RunOptions) -> Result<u8, Failure> {
 }
 
 /// Reads the links, or creates them.
-fn prepare_links(order: &RunOptions, stop: &Arc<AtomicBool>, console: &Console) -> Result<Links, Failure> {
+fn prepare_links(order: &RunOptions, stop: &Arc<AtomicBool>, console: &ProgressOutput) -> Result<LinkTable, Failure> {
     match &order.source {
-        LinkSource::None => Ok(Links::default()),
+        LinkSource::None => Ok(LinkTable::default()),
         LinkSource::File(path) => {
             let show = |lines: usize| {
                 if !order.quiet && lines.is_multiple_of(PROGRESS_LINES) {
@@ -92,7 +92,7 @@ fn prepare_links(order: &RunOptions, stop: &Arc<AtomicBool>, console: &Console) 
                 }
                 !stop.load(Ordering::Relaxed)
             };
-            Links::read(path, show).map_err(|reason| {
+            LinkTable::read(path, show).map_err(|reason| {
                 if stop.load(Ordering::Relaxed) {
                     Failure { code: INTERRUPTED, text: "interrupted".to_owned() }
                 } else {
@@ -105,7 +105,12 @@ fn prepare_links(order: &RunOptions, stop: &Arc<AtomicBool>, console: &Console) 
 }
 
 /// Creates links through the API, as fast as the server accepts them.
-fn create(order: &RunOptions, count: u64, stop: &Arc<AtomicBool>, console: &Console) -> Result<Links, Failure> {
+fn create(
+    order: &RunOptions,
+    count: u64,
+    stop: &Arc<AtomicBool>,
+    console: &ProgressOutput,
+) -> Result<LinkTable, Failure> {
     let plan = Plan {
         pace: Loop::Closed,
         mix: Mix::only(RequestKind::Create),
@@ -118,7 +123,7 @@ fn create(order: &RunOptions, count: u64, stop: &Arc<AtomicBool>, console: &Cons
         ..order.plan.clone()
     };
     let console = console.while_creating(count);
-    let outcome = measure(&plan, &Arc::new(Links::default()), stop, &console)?;
+    let outcome = measure(&plan, &Arc::new(LinkTable::default()), stop, &console)?;
     if outcome.interrupted {
         return Err(Failure { code: INTERRUPTED, text: "interrupted while creating links".to_owned() });
     }
@@ -146,7 +151,7 @@ fn create(order: &RunOptions, count: u64, stop: &Arc<AtomicBool>, console: &Cons
             text: format!("created only {answered} of {count} links; errors: {}{hint}", faults.join(", ")),
         });
     }
-    let mut links = Links::default();
+    let mut links = LinkTable::default();
     for (code, target) in &record.created {
         links.push(code.as_bytes(), target.as_bytes(), None).map_err(Failure::usage)?;
     }

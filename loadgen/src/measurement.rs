@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::command_line::options::RunOptions;
-use crate::console::{Console, print};
+use crate::console::{ProgressOutput, print};
 use crate::failure::{Failure, INTERRUPTED, UNREACHABLE};
 use crate::plan::Plan;
 use crate::report::Report;
 use crate::run::{self, RunError, RunOutcome};
-use crate::workload::links::Links;
+use crate::workload::links::LinkTable;
 
 /// Runs a plan and shows its progress.
 pub(crate) fn measure(
     plan: &Plan,
-    links: &Arc<Links>,
+    links: &Arc<LinkTable>,
     stop: &Arc<AtomicBool>,
-    console: &Console,
+    console: &ProgressOutput,
 ) -> Result<RunOutcome, Failure> {
     let mut progress = console.progress(plan);
     let outcome = run::run(&Arc::new(plan.clone()), links, stop, &mut progress);

@@ -4,9 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::protocol::request::Headers;
-use crate::protocol::tls::Tls;
+use crate::protocol::tls::TargetTls;
 use crate::results::check::Expectation;
-use crate::workload::schedule::Arrival;
+use crate::workload::schedule::ArrivalProcess;
 use crate::workload::traffic::Mix;
 
 /// A server to measure.
@@ -21,7 +21,7 @@ pub(crate) struct Target {
     /// Path and query, for requests to the URL as given.
     pub(crate) path: String,
     /// TLS settings; `None` for plain HTTP.
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<TargetTls>,
 }
 
 /// Rule for the instants of requests.
@@ -30,7 +30,7 @@ pub(crate) enum Loop {
     /// Sends at planned instants.
     Open {
         /// Distribution of the instants.
-        arrival: Arrival,
+        arrival: ArrivalProcess,
         /// Requests per second, of all threads.
         rate: f64,
     },
@@ -72,7 +72,7 @@ pub(crate) struct Plan {
     /// Additional header fields, as `Name: value`.
     pub(crate) extra: Vec<String>,
     /// API key for creates. It is never shown.
-    pub(crate) api_key: Option<ApiKey>,
+    pub(crate) api_key: Option<RedactedKey>,
     /// Expectation for responses.
     pub(crate) expectation: Expectation,
     /// Seed of all random numbers.
@@ -102,9 +102,9 @@ impl Plan {
 
 /// A secret that no report and no log shows.
 #[derive(Clone)]
-pub(crate) struct ApiKey(pub(crate) String);
+pub(crate) struct RedactedKey(pub(crate) String);
 
-impl std::fmt::Debug for ApiKey {
+impl std::fmt::Debug for RedactedKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("(secret)")
     }

@@ -14,8 +14,8 @@ use carom_telemetry::readable;
 use crate::command_line::output::{OutputFile, OutputFormat};
 use crate::plan::{Loop, Plan};
 use crate::results::check::Fault;
-use crate::results::record::{Record, Summary};
-use crate::results::verdict::{self, Objective, ObjectiveResult, Verdict};
+use crate::results::record::{RunRecord, Summary};
+use crate::results::verdict::{self, Objective, ObjectiveResult, RunVerdict};
 use crate::run::RunOutcome;
 use crate::workload::traffic::RequestKind;
 
@@ -60,7 +60,7 @@ pub(crate) struct FoundRate {
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     /// Verdict on the run.
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: RunVerdict,
     /// Objectives with their measured values.
     pub(crate) objectives: Vec<ObjectiveResult>,
     /// Steps of a search for the highest rate.
@@ -71,7 +71,7 @@ pub(crate) struct Report {
     interrupted: bool,
     plan: Plan,
     links: usize,
-    record: Record,
+    record: RunRecord,
     rows: Vec<LatencyRow>,
     lag: Summary,
     /// Reason why the generator was the bottleneck; `None` if it was not.
@@ -100,7 +100,7 @@ impl Report {
             objectives.iter().map(|objective| objective.evaluate(record, &rows[0].intended)).collect();
         let is_open = plan.rate().is_some();
         Report {
-            verdict: Verdict::of(record, is_open, outcome.interrupted, &objectives),
+            verdict: RunVerdict::of(record, is_open, outcome.interrupted, &objectives),
             bottleneck: verdict::bottleneck(record, is_open, &objectives),
             objectives,
             found: Vec::new(),

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 
-use crate::console::Progress;
+use crate::console::RunProgress;
 use crate::plan::Plan;
-use crate::results::record::{Interval, Record, Summary};
-use crate::run::worker::{Job, WorkerMessage};
-use crate::workload::links::Links;
+use crate::results::record::{Interval, RunRecord, Summary};
+use crate::run::worker::{WorkerJob, WorkerMessage};
+use crate::workload::links::LinkTable;
 
 /// Delay of the start, so that all threads have received it.
 const START_DELAY: Duration = Duration::from_millis(20);
@@ -43,7 +43,7 @@ pub(crate) struct RunOutcome {
     /// Start of the run.
     pub(crate) began: SystemTime,
     /// Merged results of all threads.
-    pub(crate) record: Record,
+    pub(crate) record: RunRecord,
     /// The run second by second.
     pub(crate) series: Vec<Second>,
     /// True if the user ended the run early.
@@ -86,16 +86,16 @@ impl Second {
 /// If the target is unreachable, or a thread fails.
 pub(crate) fn run(
     plan: &Arc<Plan>,
-    links: &Arc<Links>,
+    links: &Arc<LinkTable>,
     stop: &Arc<AtomicBool>,
-    progress: &mut Progress,
+    progress: &mut RunProgress,
 ) -> Result<RunOutcome, RunError> {
     let (news, inbox) = channel();
     let mut starts = Vec::new();
     let mut threads = Vec::new();
     for thread in 0..plan.cpus.len() {
         let (begin, start) = channel();
-        let job = Job {
+        let job = WorkerJob {
             thread,
             plan: Arc::clone(plan),
             links: Arc::clone(links),
@@ -110,7 +110,7 @@ pub(crate) fn run(
     }
     drop(news);
     let mut listener =
-        Listener { inbox, seconds: BTreeMap::new(), series: Vec::new(), threads: threads.len(), progress };
+        MessageReceiver { inbox, seconds: BTreeMap::new(), series: Vec::new(), threads: threads.len(), progress };
     match listener.await_ready() {
         Err(RunError::Unreachable(_)) if stop.load(Ordering::Relaxed) => return Err(RunError::Interrupted),
         ready => ready?,
@@ -134,17 +134,17 @@ fn join(threads: Vec<JoinHandle<()>>) {
 }
 
 /// Receiver of the threads' messages.
-struct Listener<'a> {
+struct MessageReceiver<'a> {
     inbox: Receiver<WorkerMessage>,
     /// Seconds that all threads have completed.
     series: Vec<Second>,
-    /// Other seconds, each with the number of threads that have reported it.
+    /// The seconds that some threads have not reported yet, each with the number of threads that have.
     seconds: BTreeMap<u64, (Interval, usize)>,
     threads: usize,
-    progress: &'a mut Progress,
+    progress: &'a mut RunProgress,
 }
 
-impl Listener<'_> {
+impl MessageReceiver<'_> {
     /// Returns the next message. Keeps the live view up to date until it arrives.
     fn receive(&mut self) -> WorkerMessage {
         loop {
@@ -175,8 +175,8 @@ impl Listener<'_> {
         unreachable.map_or(Ok(()), Err)
     }
 
-    fn await_done(&mut self) -> Result<Record, RunError> {
-        let mut all = Record::default();
+    fn await_done(&mut self) -> Result<RunRecord, RunError> {
+        let mut all = RunRecord::default();
         let mut running = self.threads;
         while running > 0 {
             match self.receive() {

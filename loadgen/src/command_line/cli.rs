@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::protocol::request::Headers;
-use crate::workload::schedule::Arrival;
+use crate::workload::schedule::ArrivalProcess;
 
 /// Measures a redirect server: sends requests at times planned before the run, checks every answer, and reports the
 /// latency that clients would see.
@@ -212,11 +212,11 @@ pub(crate) enum HeadersName {
     Minimal,
 }
 
-impl From<ArrivalName> for Arrival {
-    fn from(name: ArrivalName) -> Arrival {
+impl From<ArrivalName> for ArrivalProcess {
+    fn from(name: ArrivalName) -> ArrivalProcess {
         match name {
-            ArrivalName::Poisson => Arrival::Poisson,
-            ArrivalName::Constant => Arrival::Constant,
+            ArrivalName::Poisson => ArrivalProcess::Poisson,
+            ArrivalName::Constant => ArrivalProcess::Constant,
         }
     }
 }
@@ -251,7 +251,8 @@ mod tests {
         assert_eq!((short.header.len(), short.output.len(), short.insecure), (2, 2, true));
         let older = read("carom-loadgen --target h:1 --target h:2 --tls-insecure --connections 8 --duration 1s");
         assert_eq!((older.target.len(), older.insecure), (2, true));
-        assert!(short.work.is_none() && older.work.is_none());
+        assert!(short.work.is_none());
+        assert!(older.work.is_none());
     }
 
     #[test]

@@ -111,7 +111,8 @@ mod tests {
         }
         assert_eq!(page.matches("\n  carom\\-loadgen").count(), 5, "{page}");
         let compare = read("carom-loadgen-compare.1");
-        assert!(compare.contains("EXIT STATUS") && !compare.contains("RECIPES"), "{compare}");
+        assert!(compare.contains("EXIT STATUS"), "{compare}");
+        assert!(!compare.contains("RECIPES"), "{compare}");
         assert!(dir.join("carom-loadgen-man.1").exists());
     }
 
@@ -134,6 +135,7 @@ mod tests {
     #[test]
     fn unwritable_directories_are_named() {
         let Err(failure) = write(Path::new("/proc/carom")) else { panic!("written") };
-        assert!(failure.code == 2 && failure.text.contains("/proc/carom"), "{}", failure.text);
+        assert!(failure.code == 2, "{}", failure.text);
+        assert!(failure.text.contains("/proc/carom"), "{}", failure.text);
     }
 }

@@ -10,9 +10,9 @@ use crate::command_line::values::{
     TIME_MAX, at_most, cpus, exponent, header, is_writable, open_files, possible_rate, possible_time, reachable_from,
     some_time, visible,
 };
-use crate::plan::{ApiKey, Loop, Plan, Target};
+use crate::plan::{Loop, Plan, RedactedKey, Target};
 use crate::protocol::http2::STREAMS_MAX;
-use crate::protocol::tls::Trust;
+use crate::protocol::tls::TrustedRoots;
 use crate::results::check::Expectation;
 use crate::results::verdict::Objective;
 use crate::units;
@@ -134,7 +134,7 @@ impl Arguments {
             zipf: zipf.map(|zipf| zipf.expect(checked)),
             headers: self.headers.into(),
             extra: self.header,
-            api_key: self.api_key.map(ApiKey),
+            api_key: self.api_key.map(RedactedKey),
             expectation: Expectation { status: self.expect_status, location: !self.no_check_location },
             seed: self.seed,
             requests: requests.map(|requests| requests.expect(checked)),
@@ -167,9 +167,9 @@ impl Arguments {
             wrong.0.push("no URL; pass one such as http://127.0.0.1:8080/abc".to_owned());
         }
         let trust = match &self.tls_ca {
-            _ if self.insecure => Trust::Anybody,
-            Some(path) => Trust::File(path.clone()),
-            None => Trust::System,
+            _ if self.insecure => TrustedRoots::Anybody,
+            Some(path) => TrustedRoots::File(path.clone()),
+            None => TrustedRoots::System,
         };
         let options = TargetOptions {
             trust: &trust,
@@ -300,7 +300,7 @@ impl Arguments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::schedule::Arrival;
+    use crate::workload::schedule::ArrivalProcess;
     use clap::Parser as _;
 
     fn check(arguments: &str) -> Result<RunOptions, Vec<String>> {
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn the_defaults_are_a_plan() {
         let order = check("--target 127.0.0.1:8080 --create 10").unwrap();
-        assert_eq!(order.plan.pace, Loop::Open { arrival: Arrival::Poisson, rate: 1_000.0 });
+        assert_eq!(order.plan.pace, Loop::Open { arrival: ArrivalProcess::Poisson, rate: 1_000.0 });
         assert_eq!((order.plan.connections, order.plan.cpus.len()), (64, 1));
         assert_eq!((order.plan.duration, order.plan.warmup), (DURATION, WARMUP));
         assert_eq!((order.source, order.plan.mix.to_string()), (LinkSource::Create(10), "redirect=1".to_owned()));

@@ -4,13 +4,13 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use crate::command_line::values::visible;
 use crate::plan::Target;
-use crate::protocol::tls::{Tls, Trust};
+use crate::protocol::tls::{TargetTls, TrustedRoots};
 
 /// Options that hold for all targets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TargetOptions<'a> {
     /// Certificates to trust.
-    pub(crate) trust: &'a Trust,
+    pub(crate) trust: &'a TrustedRoots,
     /// True to use TLS without `https://`, too.
     pub(crate) is_tls: bool,
     /// Server name for TLS; `None` for the host of the target.
@@ -62,7 +62,7 @@ impl TargetOptions<'_> {
         visible(&host)?;
         let tls = if is_tls {
             let name = with_port.rsplit_once(':').map_or(place, |(name, _)| name).trim_matches(['[', ']']);
-            Some(Tls::new(self.sni.unwrap_or(name), self.trust, self.http2)?)
+            Some(TargetTls::new(self.sni.unwrap_or(name), self.trust, self.http2)?)
         } else {
             None
         };
@@ -121,13 +121,14 @@ mod tests {
             ("http://host/a b", "percent-encode"),
         ] {
             let error = split(text).unwrap_err();
-            assert!(error.contains(words) && !error.contains("geheim"), "{text}: {error}");
+            assert!(error.contains(words), "{text}: {error}");
+            assert!(!error.contains("geheim"), "{text}: {error}");
         }
     }
 
     #[test]
     fn path_is_a_mistake_where_links_are_requested() {
-        let (trust, http2) = (&Trust::Anybody, false);
+        let (trust, http2) = (&TrustedRoots::Anybody, false);
         let options = TargetOptions { trust, is_tls: false, sni: None, host: None, takes_path: false, http2 };
         assert!(options.target("http://127.0.0.1:80/a").unwrap_err().contains("path"));
         assert_eq!(options.target("http://127.0.0.1:80/").unwrap().host, "127.0.0.1:80");

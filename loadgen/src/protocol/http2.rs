@@ -18,7 +18,7 @@ use http::header::LOCATION;
 use http::{Request, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::protocol::response::{RESPONSE_LEN_MAX, Response};
+use crate::protocol::response::{ParsedResponse, RESPONSE_LEN_MAX};
 
 /// Most requests in flight on a connection: each server accepts that many, as RFC 9113 recommends.
 pub(crate) const STREAMS_MAX: u64 = 100;
@@ -83,21 +83,21 @@ pub(crate) struct StreamAnswer {
 
 impl StreamAnswer {
     /// Returns the response, and the input that its ranges belong to.
-    pub(crate) fn parts(&self) -> (Response, &[u8]) {
+    pub(crate) fn parts(&self) -> (ParsedResponse, &[u8]) {
         let body: Range<usize> = self.location.unwrap_or(0)..self.bytes.len();
-        (Response::framed(self.status, self.location.map(|len| 0..len), body), &self.bytes[..])
+        (ParsedResponse::framed(self.status, self.location.map(|len| 0..len), body), &self.bytes[..])
     }
 }
 
 /// A request whose response is not complete.
-struct Exchange {
+struct StreamExchange {
     response: ResponseFuture,
     /// The body of the response, once its head has arrived.
     body: Option<RecvStream>,
     answer: StreamAnswer,
 }
 
-impl Exchange {
+impl StreamExchange {
     /// Takes what has arrived of the response. Returns it once it is complete.
     fn poll(&mut self) -> Poll<Result<StreamAnswer, String>> {
         let mut context = Context::from_waker(Waker::noop());
@@ -139,7 +139,7 @@ pub(crate) struct Http2 {
     /// The scheme of the requests: `http` or `https`.
     scheme: &'static str,
     /// The requests without a complete response, in the order of sending.
-    exchanges: Vec<Exchange>,
+    exchanges: Vec<StreamExchange>,
     is_ended: bool,
 }
 
@@ -186,7 +186,7 @@ impl Http2 {
         if !body.is_empty() {
             stream.send_data(Bytes::copy_from_slice(body), true).map_err(|error| error.to_string())?;
         }
-        self.exchanges.push(Exchange { response, body: None, answer: StreamAnswer::default() });
+        self.exchanges.push(StreamExchange { response, body: None, answer: StreamAnswer::default() });
         self.turn()
     }
 
@@ -354,7 +354,8 @@ mod tests {
         assert!(!client.is_leaving());
         server.graceful_shutdown();
         exchange(&mut client, &mut server, &pipe, |_, _| {});
-        assert!(client.is_leaving() && !client.is_ended());
+        assert!(client.is_leaving());
+        assert!(!client.is_ended());
         let redirect = http::Response::builder().status(StatusCode::FOUND).body(()).unwrap();
         first.unwrap().send_response(redirect, true).unwrap();
         exchange(&mut client, &mut server, &pipe, |_, _| {});

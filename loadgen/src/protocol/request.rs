@@ -1,6 +1,6 @@
 //! The bytes of requests, prepared as far as possible. Pure.
 
-use crate::workload::links::Links;
+use crate::workload::links::LinkTable;
 use crate::workload::traffic::{Call, RequestKind};
 
 /// Header fields, besides `Host`, that a browser sends when it follows a link.
@@ -69,7 +69,7 @@ impl Requests {
     }
 
     /// Appends a request; `last` asks the server to close the connection after it.
-    pub(crate) fn write(&self, call: Call, links: &Links, last: bool, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, call: Call, links: &LinkTable, last: bool, out: &mut Vec<u8>) {
         let method: &[u8] = match call.kind {
             RequestKind::Redirect | RequestKind::Miss => b"GET /",
             RequestKind::Head => b"HEAD /",
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     fn text(call: Call, headers: Headers, last: bool) -> String {
-        let mut links = Links::default();
+        let mut links = LinkTable::default();
         links.push(b"abc", b"https://a/", None).unwrap();
         let mut out = Vec::new();
         let requests = Requests::new("h:1", "/a?b", headers, &["X: y".to_owned()], Some("key"), 7);
@@ -149,7 +149,8 @@ mod tests {
     fn creates_announce_the_length_of_their_body() {
         let create = text(Call { kind: RequestKind::Create, number: 3 }, Headers::Browser, false);
         let (head, body) = create.split_once("\r\n\r\n").unwrap();
-        assert!(head.contains(&format!("Content-Length: {}", body.len())) && head.contains("X-Api-Key: key"), "{head}");
+        assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+        assert!(head.contains("X-Api-Key: key"), "{head}");
         assert!(serde_json::from_str::<serde_json::Value>(body).unwrap()["longUrl"].is_string());
     }
 }

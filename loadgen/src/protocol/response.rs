@@ -14,7 +14,7 @@ pub(crate) const RESPONSE_LEN_MAX: usize = 256 * 1024;
 
 /// A complete response.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Response {
+pub(crate) struct ParsedResponse {
     /// Length of the response in the input, in bytes.
     pub(crate) len: usize,
     /// Status code.
@@ -31,12 +31,12 @@ pub(crate) struct Response {
 
 /// Error for bytes that are not an HTTP/1.1 response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Malformed;
+pub(crate) struct MalformedResponse;
 
-impl Response {
+impl ParsedResponse {
     /// Returns a response whose frame is known: its location and its body are at these places of the input.
-    pub(crate) fn framed(status: u16, location: Option<Range<usize>>, body: Range<usize>) -> Response {
-        Response { len: body.end, status, location, body, is_chunked: false, close: false }
+    pub(crate) fn framed(status: u16, location: Option<Range<usize>>, body: Range<usize>) -> ParsedResponse {
+        ParsedResponse { len: body.end, status, location, body, is_chunked: false, close: false }
     }
 
     /// Returns the content: the body without its framing. `input` is the input in which the response was found.
@@ -67,17 +67,17 @@ enum Framing {
 /// and `ended` if no more bytes will arrive.
 ///
 /// # Errors
-/// [`Malformed`] if the bytes are not an HTTP/1.1 response.
-pub(crate) fn parse(input: &[u8], to_head: bool, ended: bool) -> Result<Option<Response>, Malformed> {
+/// [`MalformedResponse`] if the bytes are not an HTTP/1.1 response.
+pub(crate) fn parse(input: &[u8], to_head: bool, ended: bool) -> Result<Option<ParsedResponse>, MalformedResponse> {
     let mut start = 0;
     loop {
         let Some(response) = parse_one(&input[start..], to_head, ended)? else {
-            return if input.len() > RESPONSE_LEN_MAX { Err(Malformed) } else { Ok(None) };
+            return if input.len() > RESPONSE_LEN_MAX { Err(MalformedResponse) } else { Ok(None) };
         };
         // 100 and 103 are interim responses; the final one follows.
         if response.status >= 200 {
             let shift = |range: Range<usize>| range.start + start..range.end + start;
-            return Ok(Some(Response {
+            return Ok(Some(ParsedResponse {
                 len: response.len + start,
                 location: response.location.map(shift),
                 body: shift(response.body),
@@ -88,16 +88,16 @@ pub(crate) fn parse(input: &[u8], to_head: bool, ended: bool) -> Result<Option<R
     }
 }
 
-fn parse_one(input: &[u8], to_head: bool, ended: bool) -> Result<Option<Response>, Malformed> {
+fn parse_one(input: &[u8], to_head: bool, ended: bool) -> Result<Option<ParsedResponse>, MalformedResponse> {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
     let mut head = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut head, input, &mut fields);
     let head_len = match parsed {
         Ok(httparse::Status::Complete(len)) => len,
         Ok(httparse::Status::Partial) => return Ok(None),
-        Err(_) => return Err(Malformed),
+        Err(_) => return Err(MalformedResponse),
     };
-    let status = head.code.ok_or(Malformed)?;
+    let status = head.code.ok_or(MalformedResponse)?;
     let mut close = head.version == Some(0);
     let (mut location, mut framing, mut content_length) = (None, Framing::UntilClose, None);
     for field in head.headers.iter() {
@@ -106,14 +106,14 @@ fn parse_one(input: &[u8], to_head: bool, ended: bool) -> Result<Option<Response
                 let from = field.value.as_ptr().addr() - input.as_ptr().addr();
                 // With two values, clients would follow different ones.
                 if location.replace(from..from + field.value.len()).is_some() {
-                    return Err(Malformed);
+                    return Err(MalformedResponse);
                 }
             }
             14 if field.name.eq_ignore_ascii_case("content-length") => {
                 let len = std::str::from_utf8(field.value).ok().and_then(|text| text.parse().ok());
-                let len = len.filter(|&len| len <= RESPONSE_LEN_MAX).ok_or(Malformed)?;
+                let len = len.filter(|&len| len <= RESPONSE_LEN_MAX).ok_or(MalformedResponse)?;
                 if content_length.replace(len).is_some_and(|other| other != len) {
-                    return Err(Malformed);
+                    return Err(MalformedResponse);
                 }
                 if !matches!(framing, Framing::Chunked) {
                     framing = Framing::Length(len);
@@ -143,12 +143,12 @@ fn parse_one(input: &[u8], to_head: bool, ended: bool) -> Result<Option<Response
     };
     Ok(body_len.map(|body_len| {
         let len = head_len + body_len;
-        Response { len, status, location, body: head_len..len, is_chunked, close }
+        ParsedResponse { len, status, location, body: head_len..len, is_chunked, close }
     }))
 }
 
 /// Returns the length of a chunked body with its framing, if it is complete.
-fn chunked_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
+fn chunked_len(input: &[u8]) -> Result<Option<usize>, MalformedResponse> {
     let mut at = 0;
     loop {
         match httparse::parse_chunk_size(&input[at..]) {
@@ -170,10 +170,10 @@ fn chunked_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
                 match input.get(at - 2..at) {
                     None => return Ok(None),
                     Some(b"\r\n") => {}
-                    Some(_) => return Err(Malformed),
+                    Some(_) => return Err(MalformedResponse),
                 }
             }
-            _ => return Err(Malformed),
+            _ => return Err(MalformedResponse),
         }
     }
 }
@@ -230,7 +230,7 @@ mod tests {
             "HTTP/1.1 302 X\r\nLocation: https://b/\r\nLocation: https://a/\r\nContent-Length: 0\r\n\r\n",
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcde0\r\n\r\n",
         ] {
-            assert_eq!(parse(wrong.as_bytes(), false, false), Err(Malformed), "{wrong:?}");
+            assert_eq!(parse(wrong.as_bytes(), false, false), Err(MalformedResponse), "{wrong:?}");
         }
     }
 

@@ -15,7 +15,7 @@ const HTTP2: &[u8] = b"h2";
 
 /// Certificates to trust.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Trust {
+pub(crate) enum TrustedRoots {
     /// The certificates that the system trusts, and those that they have signed.
     System,
     /// The certificates in a PEM file, and those that they have signed.
@@ -26,44 +26,44 @@ pub(crate) enum Trust {
 
 /// TLS settings of a target.
 #[derive(Clone, Debug)]
-pub(crate) struct Tls {
+pub(crate) struct TargetTls {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
-impl Tls {
+impl TargetTls {
     /// Returns the settings for a server with that name, and for HTTP/2 or HTTP/1.1.
     ///
     /// # Errors
     /// The fault of the name or the file.
-    pub(crate) fn new(name: &str, trust: &Trust, http2: bool) -> Result<Tls, String> {
+    pub(crate) fn new(name: &str, trust: &TrustedRoots, http2: bool) -> Result<TargetTls, String> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?;
         let mut config = match trust {
-            Trust::System => builder.with_root_certificates(system_roots()?).with_no_client_auth(),
-            Trust::File(path) => builder.with_root_certificates(roots(path)?).with_no_client_auth(),
-            Trust::Anybody => builder
+            TrustedRoots::System => builder.with_root_certificates(system_roots()?).with_no_client_auth(),
+            TrustedRoots::File(path) => builder.with_root_certificates(roots(path)?).with_no_client_auth(),
+            TrustedRoots::Anybody => builder
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
                 .with_no_client_auth(),
         };
         config.alpn_protocols = vec![if http2 { HTTP2.to_vec() } else { b"http/1.1".to_vec() }];
         let name = ServerName::try_from(name.to_owned()).map_err(|_| format!("`{name}` is not a name for --sni"))?;
-        Ok(Tls { config: Arc::new(config), name })
+        Ok(TargetTls { config: Arc::new(config), name })
     }
 
     /// Starts TLS on a new connection.
     ///
     /// # Errors
     /// The message of rustls; checked names and settings cause none.
-    pub(crate) fn connect(&self) -> Result<Session, String> {
+    pub(crate) fn connect(&self) -> Result<TlsClientSession, String> {
         let connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         let mut connection = connection.map_err(|error| error.to_string())?;
         // The buffer is drained in the same turn; a pipeline of requests may exceed the default limit.
         connection.set_buffer_limit(None);
-        Ok(Session { connection })
+        Ok(TlsClientSession { connection })
     }
 }
 
@@ -87,11 +87,11 @@ fn roots(path: &Path) -> Result<RootCertStore, String> {
 
 /// TLS state of one connection.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct TlsClientSession {
     connection: ClientConnection,
 }
 
-impl Session {
+impl TlsClientSession {
     /// True while the handshake is in progress.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()

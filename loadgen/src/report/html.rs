@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use super::Report;
 use super::plot::{Curve, Plot, linear_marks, log_marks, second_marks};
 use crate::results::record::Summary;
-use crate::results::verdict::Verdict;
+use crate::results::verdict::RunVerdict;
 use crate::run::Second;
 use crate::units::show_micros;
 
@@ -33,7 +33,7 @@ impl Report {
         writeln!(out, "<title>Load test of {}, {began}</title>", escaped(&self.targets()))?;
         writeln!(out, "<style>{}</style></head><body>", STYLE)?;
         writeln!(out, "<h1>Load test</h1><p class=\"soft\">{}</p>", escaped(&self.settings()))?;
-        let class = if self.verdict == Verdict::Ok { "good" } else { "bad" };
+        let class = if self.verdict == RunVerdict::Ok { "good" } else { "bad" };
         writeln!(out, "<p class=\"verdict {class}\">{}</p>", self.verdict.text())?;
         if let Some(why) = &self.bottleneck {
             writeln!(out, "<p>{}</p>", escaped(why))?;

@@ -136,16 +136,16 @@ mod tests {
     fn marks_enclose_the_values() {
         for max in [0.0, 0.003, 1.0, 9.9, 40_123.0, 1e9] {
             let marks = linear_marks(max, |value| value.to_string());
-            assert!(
-                marks.len() >= 2 && marks.len() <= LABELS_MAX && marks[marks.len() - 1].at >= max,
-                "{max}: {marks:?}"
-            );
+            assert!(marks.len() >= 2, "{max}: {marks:?}");
+            assert!(marks.len() <= LABELS_MAX, "{max}: {marks:?}");
+            assert!(marks[marks.len() - 1].at >= max, "{max}: {marks:?}");
         }
         let marks = log_marks(80.0, 12_000.0, |value| value.to_string());
         assert_eq!((marks[0].at, marks[marks.len() - 1].at), (1.0, 5.0));
         for last in [1, 7, 60, 3_599] {
             let marks = second_marks(last);
-            assert!(marks.len() <= LABELS_MAX + 1 && marks[marks.len() - 1].at == last as f64, "{last}: {marks:?}");
+            assert!(marks.len() <= LABELS_MAX + 1, "{last}: {marks:?}");
+            assert!(marks[marks.len() - 1].at == last as f64, "{last}: {marks:?}");
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::hash::{DefaultHasher, Hasher};
 
-use crate::protocol::response::Response;
-use crate::workload::links::Links;
+use crate::protocol::response::ParsedResponse;
+use crate::workload::links::LinkTable;
 use crate::workload::traffic::{Call, RequestKind};
 
 /// Kinds of errors, in the order of reports.
@@ -71,7 +71,13 @@ impl Expectation {
     ///
     /// # Errors
     /// The fault of the response.
-    pub(crate) fn check(&self, call: Call, response: &Response, bytes: &[u8], links: &Links) -> Result<(), Fault> {
+    pub(crate) fn check(
+        &self,
+        call: Call,
+        response: &ParsedResponse,
+        bytes: &[u8],
+        links: &LinkTable,
+    ) -> Result<(), Fault> {
         let status_is_right = match call.kind {
             RequestKind::Redirect | RequestKind::Head => match self.status {
                 Some(status) => response.status == status,
@@ -125,7 +131,7 @@ mod tests {
     use crate::protocol::response;
 
     fn check(kind: RequestKind, bytes: &str, expectation: &Expectation) -> Result<(), Fault> {
-        let mut links = Links::default();
+        let mut links = LinkTable::default();
         links.push(b"abc", b"https://a/", None).unwrap();
         let response = response::parse(bytes.as_bytes(), false, false).unwrap().unwrap();
         expectation.check(Call { kind, number: 0 }, &response, bytes.as_bytes(), &links)
@@ -153,7 +159,7 @@ mod tests {
 
     #[test]
     fn links_with_a_status_of_their_own_must_have_it() {
-        let mut links = Links::default();
+        let mut links = LinkTable::default();
         links.push(b"abc", b"https://a/", Some(301)).unwrap();
         let any = Expectation { status: None, location: false };
         let check = |status: u16| {

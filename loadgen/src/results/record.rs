@@ -90,14 +90,14 @@ impl Interval {
 
 /// CPU time of threads, in seconds.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Cpu {
+pub(crate) struct CpuTime {
     /// CPU time in user mode.
     pub(crate) user: f64,
     /// CPU time in the kernel.
     pub(crate) system: f64,
 }
 
-impl Cpu {
+impl CpuTime {
     /// Returns the CPU time in both modes.
     pub(crate) fn total(self) -> f64 {
         self.user + self.system
@@ -106,7 +106,7 @@ impl Cpu {
 
 /// Results of a run, of one thread or of all.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub(crate) struct RunRecord {
     /// Latencies by kind, in the order of [`RequestKind::ALL`].
     pub(crate) kinds: [Latencies; RequestKind::COUNT],
     /// Delays of requests that the generator caused, in nanoseconds.
@@ -116,7 +116,7 @@ pub(crate) struct Record {
     /// Errors by kind, in the order of [`Fault::ALL`].
     pub(crate) faults: [u64; Fault::ALL.len()],
     /// CPU time used in the measured time.
-    pub(crate) cpu: Cpu,
+    pub(crate) cpu: CpuTime,
     /// Highest share of a CPU that a thread used in the measured time.
     pub(crate) busiest: f64,
     /// Highest share of the measured time that a runnable thread did not run because others had its CPU.
@@ -131,14 +131,14 @@ pub(crate) struct Record {
     pub(crate) created: Vec<(String, String)>,
 }
 
-impl Default for Record {
-    fn default() -> Record {
-        Record {
+impl Default for RunRecord {
+    fn default() -> RunRecord {
+        RunRecord {
             kinds: Default::default(),
             lag: histogram(),
             counts: RequestCounts::default(),
             faults: Default::default(),
-            cpu: Cpu::default(),
+            cpu: CpuTime::default(),
             busiest: 0.0,
             displaced: 0.0,
             machine: 0.0,
@@ -149,9 +149,9 @@ impl Default for Record {
     }
 }
 
-impl Record {
+impl RunRecord {
     /// Adds the results of another thread.
-    pub(crate) fn add(&mut self, other: Record) {
+    pub(crate) fn add(&mut self, other: RunRecord) {
         for (mine, others) in self.kinds.iter_mut().zip(&other.kinds) {
             mine.add(others);
         }
@@ -263,13 +263,13 @@ mod tests {
 
     #[test]
     fn threads_add_up() {
-        let mut one = Record::default();
+        let mut one = RunRecord::default();
         one.kinds[0].intended.record(5_000).unwrap();
         (one.counts.completed, one.counts.in_time) = (1, 1);
         one.faults[Fault::Location as usize] = 2;
         one.faults[Fault::Timeout as usize] = 3;
         (one.seconds, one.busiest, one.machine) = (2.0, 0.5, 3.0);
-        let mut all = Record::default();
+        let mut all = RunRecord::default();
         one.codes.insert(7);
         all.add(one.clone());
         all.add(one);

@@ -2,7 +2,7 @@
 
 use carom_telemetry::readable;
 
-use crate::results::record::{QUANTILES, Record, Summary};
+use crate::results::record::{QUANTILES, RunRecord, Summary};
 use crate::units;
 
 /// Share of the measured latency that a lag above [`LAG_MICROS`] may have.
@@ -115,7 +115,7 @@ impl Objective {
     }
 
     /// Compares the objective with the results of a run.
-    pub(crate) fn evaluate(&self, record: &Record, latency: &Summary) -> ObjectiveResult {
+    pub(crate) fn evaluate(&self, record: &RunRecord, latency: &Summary) -> ObjectiveResult {
         let (value, shown) = match self.figure {
             Figure::Errors => {
                 let value = record.errors() + record.counts.unsent;
@@ -164,7 +164,7 @@ fn quantile(name: &str) -> Option<usize> {
 
 /// Verdict on a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum RunVerdict {
     /// Every objective was met, and every response was correct.
     Ok,
     /// A response was wrong, or no request was answered.
@@ -177,47 +177,52 @@ pub(crate) enum Verdict {
     Interrupted,
 }
 
-impl Verdict {
+impl RunVerdict {
     /// Returns the verdict on a run. Findings that invalidate others come first.
-    pub(crate) fn of(record: &Record, is_open: bool, interrupted: bool, objectives: &[ObjectiveResult]) -> Verdict {
+    pub(crate) fn of(
+        record: &RunRecord,
+        is_open: bool,
+        interrupted: bool,
+        objectives: &[ObjectiveResult],
+    ) -> RunVerdict {
         if record.wrong_answers() > 0 || (record.counts.completed == 0 && !interrupted) {
-            Verdict::WrongAnswers
+            RunVerdict::WrongAnswers
         } else if interrupted {
-            Verdict::Interrupted
+            RunVerdict::Interrupted
         } else if bottleneck(record, is_open, objectives).is_some() {
-            Verdict::Bottleneck
+            RunVerdict::Bottleneck
         } else if objectives.iter().any(|objective| !objective.held) {
-            Verdict::Missed
+            RunVerdict::Missed
         } else {
-            Verdict::Ok
+            RunVerdict::Ok
         }
     }
 
     /// Returns the verdict in words.
     pub(crate) fn text(self) -> &'static str {
         match self {
-            Verdict::Ok => "ok",
-            Verdict::WrongAnswers => "wrong answers",
-            Verdict::Bottleneck => "the generator was the bottleneck",
-            Verdict::Missed => "objective missed",
-            Verdict::Interrupted => "interrupted; the results cover the time until then",
+            RunVerdict::Ok => "ok",
+            RunVerdict::WrongAnswers => "wrong answers",
+            RunVerdict::Bottleneck => "the generator was the bottleneck",
+            RunVerdict::Missed => "objective missed",
+            RunVerdict::Interrupted => "interrupted; the results cover the time until then",
         }
     }
 
     /// Returns the exit code for the verdict.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
-            Verdict::Ok => 0,
-            Verdict::WrongAnswers | Verdict::Missed => 1,
-            Verdict::Bottleneck => 3,
+            RunVerdict::Ok => 0,
+            RunVerdict::WrongAnswers | RunVerdict::Missed => 1,
+            RunVerdict::Bottleneck => 3,
             // The code that shells use for a program that Ctrl-C has ended.
-            Verdict::Interrupted => 130,
+            RunVerdict::Interrupted => 130,
         }
     }
 }
 
 /// Returns the reason why the generator was the bottleneck; `None` if it was not.
-pub(crate) fn bottleneck(record: &Record, is_open: bool, objectives: &[ObjectiveResult]) -> Option<String> {
+pub(crate) fn bottleneck(record: &RunRecord, is_open: bool, objectives: &[ObjectiveResult]) -> Option<String> {
     let busy = format!("a thread used {:.0}% of its CPU", record.busiest * 100.0);
     if !is_open {
         // An open loop shows it as lag: a thread that is kept from its CPU is late.
@@ -254,7 +259,7 @@ fn is_doubtful(lag: f64, latency: f64) -> bool {
 }
 
 /// True if a rate was reached: a server that answers some requests quickly and drops the rest has not reached it.
-pub(crate) fn is_reached(record: &Record) -> bool {
+pub(crate) fn is_reached(record: &RunRecord) -> bool {
     (record.errors() + record.counts.unsent) * UNANSWERED_MAX <= record.counts.planned
 }
 
@@ -262,53 +267,60 @@ pub(crate) fn is_reached(record: &Record) -> bool {
 mod tests {
     use super::*;
 
-    fn record(latency_ms: u64, lag_ms: u64) -> Record {
-        let mut record = Record { seconds: 1.0, ..Record::default() };
+    fn record(latency_ms: u64, lag_ms: u64) -> RunRecord {
+        let mut record = RunRecord { seconds: 1.0, ..RunRecord::default() };
         (record.counts.completed, record.counts.in_time, record.counts.planned) = (100, 100, 100);
         record.kinds[0].intended.record_n(latency_ms * 1_000_000, 100).unwrap();
         record.lag.record_n(lag_ms * 1_000_000, 100).unwrap();
         record
     }
 
-    fn verdict(record: &Record, slo: &str) -> Verdict {
+    fn verdict(record: &RunRecord, slo: &str) -> RunVerdict {
         let summary = Summary::of(&record.all().intended);
         let objectives: Vec<ObjectiveResult> =
             Objective::read_all(slo).unwrap().iter().map(|objective| objective.evaluate(record, &summary)).collect();
-        Verdict::of(record, true, false, &objectives)
+        RunVerdict::of(record, true, false, &objectives)
     }
 
     #[test]
     fn objectives_hold_or_not() {
         let slow = record(10, 0);
-        assert_eq!(verdict(&slow, "p80=11ms,p99=11ms,mean=11ms,max=11ms,errors=0,rate=100"), Verdict::Ok);
+        assert_eq!(verdict(&slow, "p80=11ms,p99=11ms,mean=11ms,max=11ms,errors=0,rate=100"), RunVerdict::Ok);
         for missed in ["p50=9ms", "p99.9=9ms", "mean=9ms", "max=9ms", "rate=101"] {
-            assert_eq!(verdict(&slow, missed), Verdict::Missed, "{missed}");
+            assert_eq!(verdict(&slow, missed), RunVerdict::Missed, "{missed}");
         }
         let mut failing = record(10, 0);
         failing.faults[1] = 1;
-        assert_eq!((verdict(&failing, "errors=1"), verdict(&failing, "errors=0")), (Verdict::Ok, Verdict::Missed));
+        assert_eq!(
+            (verdict(&failing, "errors=1"), verdict(&failing, "errors=0")),
+            (RunVerdict::Ok, RunVerdict::Missed)
+        );
     }
 
     #[test]
     fn wrong_answers_and_silence_fail_whatever_was_asked() {
         let mut wrong = record(1, 0);
         wrong.faults[4] = 1;
-        assert_eq!(verdict(&wrong, "p99=1s"), Verdict::WrongAnswers);
-        assert_eq!(verdict(&Record::default(), "errors=0"), Verdict::WrongAnswers);
+        assert_eq!(verdict(&wrong, "p99=1s"), RunVerdict::WrongAnswers);
+        assert_eq!(verdict(&RunRecord::default(), "errors=0"), RunVerdict::WrongAnswers);
     }
 
     #[test]
     fn a_generator_that_was_late_says_so() {
-        assert_eq!(verdict(&record(10, 2), "p99=1s"), Verdict::Bottleneck);
-        assert_eq!(verdict(&record(100, 2), "p99=1s"), Verdict::Ok);
-        assert!(is_doubtful(950.0, 1_000.0) && !is_doubtful(90.0, 100.0) && !is_doubtful(300.0, 1_000.0));
-        let busy = Record { busiest: 0.99, ..record(1, 0) };
-        assert!(bottleneck(&busy, false, &[]).is_some() && bottleneck(&busy, true, &[]).is_none());
+        assert_eq!(verdict(&record(10, 2), "p99=1s"), RunVerdict::Bottleneck);
+        assert_eq!(verdict(&record(100, 2), "p99=1s"), RunVerdict::Ok);
+        assert!(is_doubtful(950.0, 1_000.0));
+        assert!(!is_doubtful(90.0, 100.0));
+        assert!(!is_doubtful(300.0, 1_000.0));
+        let busy = RunRecord { busiest: 0.99, ..record(1, 0) };
+        assert!(bottleneck(&busy, false, &[]).is_some());
+        assert!(bottleneck(&busy, true, &[]).is_none());
         let mut behind = busy;
         behind.counts.late_for_server = 1;
         assert!(bottleneck(&behind, true, &[]).is_some(), "who is late with reading blames the server");
-        let displaced = Record { displaced: 0.5, ..record(1, 0) };
-        assert!(bottleneck(&displaced, false, &[]).is_some() && bottleneck(&displaced, true, &[]).is_none());
+        let displaced = RunRecord { displaced: 0.5, ..record(1, 0) };
+        assert!(bottleneck(&displaced, false, &[]).is_some());
+        assert!(bottleneck(&displaced, true, &[]).is_none());
     }
 
     #[test]
@@ -316,17 +328,17 @@ mod tests {
         let mut stalled = record(1, 0);
         stalled.lag.record_n(80_000_000, 1).unwrap();
         stalled.kinds[0].intended.record_n(81_000_000, 1).unwrap();
-        assert_eq!(verdict(&stalled, "p90=10ms"), Verdict::Ok);
-        assert_eq!(verdict(&stalled, "max=10ms"), Verdict::Bottleneck);
-        assert_eq!(verdict(&stalled, "p99.9=10ms"), Verdict::Bottleneck);
+        assert_eq!(verdict(&stalled, "p90=10ms"), RunVerdict::Ok);
+        assert_eq!(verdict(&stalled, "max=10ms"), RunVerdict::Bottleneck);
+        assert_eq!(verdict(&stalled, "p99.9=10ms"), RunVerdict::Bottleneck);
     }
 
     #[test]
     fn an_interrupted_run_says_so() {
-        assert_eq!(Verdict::of(&Record::default(), true, true, &[]), Verdict::Interrupted);
+        assert_eq!(RunVerdict::of(&RunRecord::default(), true, true, &[]), RunVerdict::Interrupted);
         let mut wrong = record(1, 0);
         wrong.faults[4] = 1;
-        assert_eq!(Verdict::of(&wrong, true, true, &[]), Verdict::WrongAnswers);
+        assert_eq!(RunVerdict::of(&wrong, true, true, &[]), RunVerdict::WrongAnswers);
     }
 
     #[test]
@@ -343,16 +355,16 @@ mod tests {
     fn signs_say_whether_the_bound_itself_will_do() {
         let run = record(10, 0);
         for (objective, expected) in [
-            ("p99<11ms", Verdict::Ok),
-            ("p99 <= 11ms", Verdict::Ok),
-            ("p99<9ms", Verdict::Missed),
-            ("errors<1", Verdict::Ok),
-            ("errors<=0", Verdict::Ok),
-            ("errors<0", Verdict::Missed),
-            ("rate>=100", Verdict::Ok),
-            ("rate=100", Verdict::Ok),
-            ("rate>100", Verdict::Missed),
-            ("rate>99,p99<11ms", Verdict::Ok),
+            ("p99<11ms", RunVerdict::Ok),
+            ("p99 <= 11ms", RunVerdict::Ok),
+            ("p99<9ms", RunVerdict::Missed),
+            ("errors<1", RunVerdict::Ok),
+            ("errors<=0", RunVerdict::Ok),
+            ("errors<0", RunVerdict::Missed),
+            ("rate>=100", RunVerdict::Ok),
+            ("rate=100", RunVerdict::Ok),
+            ("rate>100", RunVerdict::Missed),
+            ("rate>99,p99<11ms", RunVerdict::Ok),
         ] {
             assert_eq!(verdict(&run, objective), expected, "{objective}");
         }
@@ -371,7 +383,8 @@ mod tests {
             ("p99<20", "is not a time such as"),
         ] {
             let wrong = Objective::read_all(text).unwrap_err().join("\n");
-            assert!(wrong.starts_with(&format!("invalid objective `{text}`")) && wrong.contains(words), "{wrong}");
+            assert!(wrong.starts_with(&format!("invalid objective `{text}`")), "{wrong}");
+            assert!(wrong.contains(words), "{wrong}");
         }
     }
 }

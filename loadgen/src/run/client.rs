@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::protocol::http2::Http2;
-use crate::protocol::tls::Session;
+use crate::protocol::tls::TlsClientSession;
 use crate::workload::traffic::Call;
 
 /// A request in flight.
@@ -32,7 +32,7 @@ pub(crate) enum Stage {
 
 /// State of one connection.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct ClientState {
     /// Stage in the life of the connection.
     pub(crate) stage: Stage,
     /// Bytes to send next.
@@ -44,7 +44,7 @@ pub(crate) struct Client {
     /// Received bytes of an incomplete response.
     pub(crate) inbox: Vec<u8>,
     /// State of TLS; `None` for plain HTTP.
-    pub(crate) tls: Option<Session>,
+    pub(crate) tls: Option<TlsClientSession>,
     /// State of HTTP/2 on an open connection; `None` for HTTP/1.1.
     pub(crate) http2: Option<Http2>,
     /// Requests sent since the connection was opened.
@@ -61,10 +61,10 @@ pub(crate) struct Client {
     pub(crate) opening_ns: u64,
 }
 
-impl Client {
+impl ClientState {
     /// Returns a connection to open at once.
-    pub(crate) fn new() -> Client {
-        Client {
+    pub(crate) fn new() -> ClientState {
+        ClientState {
             stage: Stage::Due { at_ns: 0 },
             out: Vec::new(),
             is_dirty: false,

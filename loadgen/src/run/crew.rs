@@ -11,15 +11,15 @@ use std::sync::Arc;
 use crate::console::live_counters::LiveCounters;
 use crate::plan::{Loop, Plan, Target};
 use crate::protocol::request::{self, Requests};
-use crate::protocol::response::{self, Response};
+use crate::protocol::response::{self, ParsedResponse};
 use crate::results::check::{self, Fault};
-use crate::results::record::{Interval, Record};
-use crate::run::client::{Client, Sent, Stage};
-use crate::workload::links::Links;
+use crate::results::record::{Interval, RunRecord};
+use crate::run::client::{ClientState, Sent, Stage};
+use crate::workload::links::LinkTable;
 use crate::workload::popularity::Popularity;
 use crate::workload::random;
 use crate::workload::schedule::Schedule;
-use crate::workload::traffic::{Call, RequestKind, Traffic};
+use crate::workload::traffic::{Call, RequestKind, TrafficGenerator};
 
 /// Delay from which a request counts as late, in nanoseconds.
 pub(crate) const LATE_NS: u64 = 1_000_000;
@@ -37,11 +37,11 @@ struct Stall {
 /// The connections of one thread, with their requests and results.
 pub(crate) struct Crew {
     /// Connections by slot.
-    pub(crate) clients: Vec<Client>,
+    pub(crate) clients: Vec<ClientState>,
     /// Slots whose connections the worker must settle.
     pub(crate) dirty: Vec<u32>,
     /// Counts and latencies of the run.
-    pub(crate) record: Record,
+    pub(crate) record: RunRecord,
     /// Counts and latencies of the current second.
     pub(crate) interval: Interval,
     /// Figures for the live view; `None` without one.
@@ -49,9 +49,9 @@ pub(crate) struct Crew {
     /// Most recent reason why a connection failed to open.
     pub(crate) last_failure: Option<String>,
     plan: Arc<Plan>,
-    links: Arc<Links>,
+    links: Arc<LinkTable>,
     requests: Vec<Requests>,
-    traffic: Traffic,
+    traffic: TrafficGenerator,
     /// Schedule of the requests; `None` in a closed loop.
     schedule: Option<Schedule>,
     /// Index of this thread's first connection among those of all threads.
@@ -67,14 +67,14 @@ pub(crate) struct Crew {
     left: Option<u64>,
     in_flight: usize,
     /// Instant of the last response.
-    heard_ns: u64,
+    last_response_ns: u64,
 }
 
 impl Crew {
     /// Returns the connections of thread `thread`, which publishes its figures in `counters`.
     pub(crate) fn new(
         plan: &Arc<Plan>,
-        links: &Arc<Links>,
+        links: &Arc<LinkTable>,
         thread: usize,
         counters: Option<Arc<LiveCounters>>,
     ) -> Crew {
@@ -89,14 +89,14 @@ impl Crew {
         let requests_of =
             |target: &Target| Requests::new(&target.host, &target.path, plan.headers, &plan.extra, key, plan.seed);
         Crew {
-            clients: (0..share(plan.connections)).map(|_| Client::new()).collect(),
+            clients: (0..share(plan.connections)).map(|_| ClientState::new()).collect(),
             dirty: Vec::new(),
-            record: Record::default(),
+            record: RunRecord::default(),
             interval: Interval::new(0),
             counters,
             last_failure: None,
             requests: plan.targets.iter().map(requests_of).collect(),
-            traffic: Traffic::new(plan.mix, popularity, thread, stream(0)),
+            traffic: TrafficGenerator::new(plan.mix, popularity, thread, stream(0)),
             schedule: match plan.pace {
                 Loop::Open { arrival, rate } => Some(Schedule::new(arrival, rate, thread, threads, stream(1))),
                 Loop::Closed => None,
@@ -108,7 +108,7 @@ impl Crew {
             end_ns: begin_ns.saturating_add(plan.duration.as_nanos() as u64),
             left: plan.requests.map(|count| share(count as usize) as u64),
             in_flight: 0,
-            heard_ns: 0,
+            last_response_ns: 0,
             plan: Arc::clone(plan),
             links: Arc::clone(links),
         }
@@ -173,7 +173,7 @@ impl Crew {
     /// The reason why TLS cannot start.
     pub(crate) fn opening(&mut self, slot: u32, now_ns: u64) -> Result<(), String> {
         let tls = &self.plan.targets[self.target(slot)].tls;
-        let session = tls.as_ref().map(crate::protocol::tls::Tls::connect).transpose()?;
+        let session = tls.as_ref().map(crate::protocol::tls::TargetTls::connect).transpose()?;
         let client = &mut self.clients[slot as usize];
         (client.tls, client.http2) = (session, None);
         (client.stage, client.requests, client.answered, client.is_last_sent) = (Stage::Opening, 0, 0, false);
@@ -402,7 +402,7 @@ impl Crew {
             let rest = &bytes[at..];
             match response::parse(rest, sent.call.kind == RequestKind::Head, ended) {
                 Ok(None) => return at,
-                Err(response::Malformed) => {
+                Err(response::MalformedResponse) => {
                     self.fail(slot, Fault::Malformed, now_ns);
                     return bytes.len();
                 }
@@ -421,7 +421,7 @@ impl Crew {
     }
 
     /// Checks a response, whose ranges belong to `bytes`.
-    fn check_response(&mut self, call: Call, response: &Response, bytes: &[u8]) -> Result<(), Fault> {
+    fn check_response(&mut self, call: Call, response: &ParsedResponse, bytes: &[u8]) -> Result<(), Fault> {
         self.plan.expectation.check(call, response, bytes, &self.links)?;
         match call.kind {
             RequestKind::Create => self.take_created(call, &response.content(bytes)),
@@ -447,7 +447,7 @@ impl Crew {
         client.in_flight.remove(place);
         client.answered += 1;
         self.in_flight -= 1;
-        self.heard_ns = now_ns;
+        self.last_response_ns = now_ns;
         match verdict {
             // A wrong response also counts before the measurement.
             Err(fault) => self.count_fault(fault, true),
@@ -540,7 +540,7 @@ impl Crew {
             }
         }
         // The plan has a number of requests, but the server answers none any more, although some are due.
-        let due_ns = self.schedule.as_ref().map_or(0, Schedule::next_ns).max(self.heard_ns);
+        let due_ns = self.schedule.as_ref().map_or(0, Schedule::next_ns).max(self.last_response_ns);
         if self.left.is_some_and(|left| left > 0) && now_ns.saturating_sub(due_ns) >= timeout_ns {
             self.end_early(now_ns);
         }

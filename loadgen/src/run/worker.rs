@@ -15,10 +15,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::console::live_counters::LiveCounters;
 use crate::plan::Plan;
-use crate::results::record::{Cpu, Interval, Record};
+use crate::results::record::{CpuTime, Interval, RunRecord};
 use crate::run::client::Stage;
 use crate::run::crew::Crew;
-use crate::workload::links::Links;
+use crate::workload::links::LinkTable;
 
 /// Interval of the checks for timeouts, new seconds, and Ctrl-C, in nanoseconds.
 const TICK_NS: u64 = 50_000_000;
@@ -40,17 +40,17 @@ pub(crate) enum WorkerMessage {
     /// A second has ended.
     Interval(Interval),
     /// The thread has ended, with its results.
-    Done(Box<io::Result<Record>>),
+    Done(Box<io::Result<RunRecord>>),
 }
 
 /// Everything that a thread needs for its part of a run.
-pub(crate) struct Job {
+pub(crate) struct WorkerJob {
     /// Index of the thread, from 0.
     pub(crate) thread: usize,
     /// Plan of the run.
     pub(crate) plan: Arc<Plan>,
     /// Links to request.
-    pub(crate) links: Arc<Links>,
+    pub(crate) links: Arc<LinkTable>,
     /// Figures for the live view; `None` without one.
     pub(crate) counters: Option<Arc<LiveCounters>>,
     /// Channel for messages to the run.
@@ -62,7 +62,7 @@ pub(crate) struct Job {
 }
 
 /// Runs a thread's part of the plan, on the calling thread.
-pub(crate) fn run(job: Job) {
+pub(crate) fn run(job: WorkerJob) {
     let news = job.news.clone();
     let result = Worker::new(job).and_then(Worker::run);
     // The receiver may have given up.
@@ -83,7 +83,7 @@ struct SocketState {
 }
 
 struct Worker {
-    job: Job,
+    job: WorkerJob,
     ring: Ring,
     crew: Crew,
     sockets: Vec<SocketState>,
@@ -99,7 +99,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(job: Job) -> io::Result<Worker> {
+    fn new(job: WorkerJob) -> io::Result<Worker> {
         let mut cpus = CpuSet::new();
         cpus.set(job.plan.cpus[job.thread]);
         rustix::thread::sched_setaffinity(None, &cpus)?;
@@ -135,14 +135,14 @@ impl Worker {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    fn run(mut self) -> io::Result<Record> {
+    fn run(mut self) -> io::Result<RunRecord> {
         let ready = self.connect_all()?;
         let failed = ready.is_err();
         // The receiver may have given up.
         let _ = self.job.news.send(WorkerMessage::Ready(ready));
-        let Ok(origin) = self.job.start.recv() else { return Ok(Record::default()) };
+        let Ok(origin) = self.job.start.recv() else { return Ok(RunRecord::default()) };
         if failed {
-            return Ok(Record::default());
+            return Ok(RunRecord::default());
         }
         std::thread::sleep(origin.saturating_duration_since(Instant::now()));
         self.origin = origin;
@@ -464,11 +464,11 @@ impl CpuTimes {
         Ok(CpuTimes { total_ns, user, system, waited_ns, machine })
     }
 
-    fn since(&self, before: &CpuTimes) -> Cpu {
+    fn since(&self, before: &CpuTimes) -> CpuTime {
         let total = (self.total_ns - before.total_ns) as f64 / 1e9;
         let (user, system) = ((self.user - before.user) as f64, (self.system - before.system) as f64);
         let share = if user + system > 0.0 { user / (user + system) } else { 0.5 };
-        Cpu { user: total * share, system: total * (1.0 - share) }
+        CpuTime { user: total * share, system: total * (1.0 - share) }
     }
 }
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 /// Codes and destinations in one block of memory: 8 bytes for each link besides the texts.
 #[derive(Debug, Default)]
-pub(crate) struct Links {
+pub(crate) struct LinkTable {
     texts: Vec<u8>,
     /// Start of each link in `texts`. The lowest 7 bits hold the length of its code, and the next 3 the index of
     /// its status in [`STATUSES`].
@@ -46,8 +46,8 @@ struct ExportLine<'a> {
     #[serde(default)]
     archived: Option<bool>,
     #[serde(default, borrow)]
-    meta: Option<Limits<'a>>,
-    // Not a flattened `Limits`: that would copy every other field of the line.
+    meta: Option<LinkLimits<'a>>,
+    // Not a flattened `LinkLimits`: that would copy every other field of the line.
     #[serde(default, borrow)]
     valid_since: Option<Cow<'a, str>>,
     #[serde(default, borrow)]
@@ -59,7 +59,7 @@ struct ExportLine<'a> {
 /// Limits of a link. Exports have them in the line itself or in its `meta`.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Limits<'a> {
+struct LinkLimits<'a> {
     #[serde(default, borrow)]
     valid_since: Option<Cow<'a, str>>,
     #[serde(default, borrow)]
@@ -68,7 +68,7 @@ struct Limits<'a> {
     max_visits: Option<u64>,
 }
 
-impl Limits<'_> {
+impl LinkLimits<'_> {
     /// True if a link redirects now and for [`LASTING`], however often it is visited.
     fn allow_a_run(&self) -> Result<bool, String> {
         let instant = |name: &str, value: &Option<Cow<'_, str>>| match value {
@@ -85,7 +85,7 @@ impl Limits<'_> {
     }
 }
 
-impl Links {
+impl LinkTable {
     /// Reads an export: one JSON object a line, with `shortCode` and `longUrl`.
     ///
     /// Skips archived links, those with a limit of visits, and those that start later or expire within a day: the
@@ -94,11 +94,11 @@ impl Links {
     ///
     /// # Errors
     /// The file and the line, with the fault.
-    pub(crate) fn read(path: &Path, mut progress: impl FnMut(usize) -> bool) -> Result<Links, String> {
+    pub(crate) fn read(path: &Path, mut progress: impl FnMut(usize) -> bool) -> Result<LinkTable, String> {
         let show = path.display();
         let file = File::open(path).map_err(|error| format!("{show}: {error}"))?;
         let mut reader = BufReader::with_capacity(1 << 20, file);
-        let mut links = Links::default();
+        let mut links = LinkTable::default();
         let mut line = Vec::new();
         let mut skipped = 0;
         for number in 1.. {
@@ -137,7 +137,7 @@ impl Links {
             .map_err(|error| format!("not an object with \"shortCode\" and \"longUrl\": {error}"))?;
         let ExportLine { valid_since, valid_until, max_visits, .. } = line;
         if line.archived == Some(true)
-            || !(Limits { valid_since, valid_until, max_visits }).allow_a_run()?
+            || !(LinkLimits { valid_since, valid_until, max_visits }).allow_a_run()?
             || !line.meta.unwrap_or_default().allow_a_run()?
         {
             return Ok(false);
@@ -209,10 +209,10 @@ impl Links {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Links, String> {
+    fn read(text: &str) -> Result<LinkTable, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        Links::read(file.path(), |_| true)
+        LinkTable::read(file.path(), |_| true)
     }
 
     #[test]
@@ -264,6 +264,6 @@ mod tests {
             let error = read(text).unwrap_err();
             assert!(error.contains(words), "{error}");
         }
-        assert!(Links::read(Path::new("/nowhere/at/all"), |_| true).is_err());
+        assert!(LinkTable::read(Path::new("/nowhere/at/all"), |_| true).is_err());
     }
 }

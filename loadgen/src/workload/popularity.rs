@@ -10,7 +10,7 @@ pub(crate) enum Popularity {
     /// All links are equally popular.
     Uniform { n: u64 },
     /// Popularity follows Zipf's law: the k-th most popular link gets a share in proportion to 1 / k^s.
-    Zipf { zipf: Zipf, spread: Spread },
+    Zipf { zipf: Zipf, spread: RankPermutation },
 }
 
 impl Popularity {
@@ -18,7 +18,7 @@ impl Popularity {
     pub(crate) fn new(n: u64, exponent: Option<f64>, random: &mut Pcg64) -> Popularity {
         match exponent {
             Some(exponent) if exponent > 0.0 => {
-                Popularity::Zipf { zipf: Zipf::new(n, exponent), spread: Spread::new(n, random) }
+                Popularity::Zipf { zipf: Zipf::new(n, exponent), spread: RankPermutation::new(n, random) }
             }
             _ => Popularity::Uniform { n },
         }
@@ -36,21 +36,21 @@ impl Popularity {
 /// Maps ranks to links independently of the order of the file: a fixed affine permutation, so that a rank needs no
 /// memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Spread {
+pub(crate) struct RankPermutation {
     n: u64,
     factor: u64,
     offset: u64,
 }
 
-impl Spread {
-    fn new(n: u64, random: &mut Pcg64) -> Spread {
+impl RankPermutation {
+    fn new(n: u64, random: &mut Pcg64) -> RankPermutation {
         let factor = loop {
             let factor = random::below(random, n.max(2) - 1) + 1;
             if gcd(factor, n) == 1 {
                 break factor;
             }
         };
-        Spread { n, factor, offset: random::below(random, n) }
+        RankPermutation { n, factor, offset: random::below(random, n) }
     }
 
     fn link(&self, rank: u64) -> u64 {
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn ranks_are_spread_over_all_links_once() {
         for n in [1, 2, 3, 10, 997, 1_000] {
-            let spread = Spread::new(n, &mut random::stream(9, 9));
+            let spread = RankPermutation::new(n, &mut random::stream(9, 9));
             assert_eq!((0..n).map(|rank| spread.link(rank)).collect::<HashSet<_>>().len(), n as usize);
         }
     }

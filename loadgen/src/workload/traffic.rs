@@ -123,7 +123,7 @@ pub(crate) struct Call {
 
 /// Generator of the requests of one thread.
 #[derive(Clone, Debug)]
-pub(crate) struct Traffic {
+pub(crate) struct TrafficGenerator {
     mix: Mix,
     popularity: Popularity,
     random: Pcg64,
@@ -132,10 +132,10 @@ pub(crate) struct Traffic {
     first_created: u64,
 }
 
-impl Traffic {
+impl TrafficGenerator {
     /// Returns the generator of thread `thread`.
-    pub(crate) fn new(mix: Mix, popularity: Popularity, thread: usize, random: Pcg64) -> Traffic {
-        Traffic { mix, popularity, random, created: 0, first_created: (thread as u64) << 40 }
+    pub(crate) fn new(mix: Mix, popularity: Popularity, thread: usize, random: Pcg64) -> TrafficGenerator {
+        TrafficGenerator { mix, popularity, random, created: 0, first_created: (thread as u64) << 40 }
     }
 
     /// Returns the next request.
@@ -158,10 +158,10 @@ impl Traffic {
 mod tests {
     use super::*;
 
-    fn traffic(mix: &str, seed: u64) -> Traffic {
+    fn traffic(mix: &str, seed: u64) -> TrafficGenerator {
         let mut random = random::stream(seed, 1);
         let popularity = Popularity::new(100, None, &mut random);
-        Traffic::new(Mix::read(mix).unwrap(), popularity, 0, random)
+        TrafficGenerator::new(Mix::read(mix).unwrap(), popularity, 0, random)
     }
 
     #[test]

@@ -42,7 +42,8 @@ fn terminal_shows_a_live_view_and_is_left_clean() {
 fn lines_take_the_place_of_the_live_view() {
     for (options, term) in [("--no-live", "xterm-256color"), ("", "dumb")] {
         let seen = on_terminal(options, term);
-        assert!(seen.contains("   1 s of 1: ") && !seen.contains('\x1b'), "{options} {term}: {seen:?}");
+        assert!(seen.contains("   1 s of 1: "), "{options} {term}: {seen:?}");
+        assert!(!seen.contains('\x1b'), "{options} {term}: {seen:?}");
     }
     assert_eq!(on_terminal("--quiet", "xterm-256color"), "");
 }
@@ -53,5 +54,6 @@ fn pipes_get_lines() {
     let output = generator.command(&server, RUN).env("TERM", "xterm-256color").output().unwrap();
     generator.finish(&output, 0);
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.starts_with("   1 s of 1: ") && !text.contains('\x1b'), "{text:?}");
+    assert!(text.starts_with("   1 s of 1: "), "{text:?}");
+    assert!(!text.contains('\x1b'), "{text:?}");
 }
