@@ -1,5 +1,7 @@
 //! The client of all measurements: `carom-loadgen`, on a CPU of its own.
 
+pub(crate) mod long_load;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +12,7 @@ use serde_json::Value;
 use crate::data;
 use crate::results::Sample;
 use crate::servers::peers::{BenchDirs, Running};
-use crate::servers::process::{Cpu, Server};
+use crate::servers::process::{Server, ServerCpu};
 
 /// A load on a server.
 #[derive(Clone, Debug)]
@@ -74,20 +76,25 @@ pub(crate) fn measure(
     sample(&json, used)
 }
 
-fn cpu_of(running: &Running) -> Cpu {
+fn cpu_of(running: &Running) -> ServerCpu {
     let servers = [Some(&running.server), running.helper.as_ref(), running.twin.as_ref()];
-    servers.into_iter().flatten().map(Server::cpu).fold(Cpu::default(), Cpu::and)
+    servers.into_iter().flatten().map(Server::cpu).fold(ServerCpu::default(), ServerCpu::and)
 }
 
 /// Runs the generator, without a warm-up. Returns its figures.
 pub(crate) fn ask(load: &Load, scenario: &Scenario, place: &BenchDirs) -> Result<Value> {
     let report = place.scratch.join("client.json");
+    run(&mut command(load, scenario, place, &report), &report)
+}
+
+/// Returns the command of the generator for a load without a warm-up. The generator writes its figures to `report`.
+fn command(load: &Load, scenario: &Scenario, place: &BenchDirs, report: &Path) -> Command {
     let mut command = Command::new(place.programs.join("carom-loadgen"));
     for target in &load.targets {
         command.args(["--target", &target.to_string()]);
     }
     command.args(["--headers", "minimal", "--quiet", "--warmup", "0s"]);
-    command.arg("--codes").arg(&load.codes).arg("--json").arg(&report);
+    command.arg("--codes").arg(&load.codes).arg("--json").arg(report);
     command.args(["--cpus", &load.cpu.to_string(), "--duration", &format!("{}s", load.seconds)]);
     command.args(["--connections", &scenario.connections.to_string(), "--pipeline", &scenario.pipeline.to_string()]);
     match scenario.rate {
@@ -106,7 +113,7 @@ pub(crate) fn ask(load: &Load, scenario: &Scenario, place: &BenchDirs) -> Result
     if load.is_secure {
         command.args(["--tls", "--tls-insecure"]);
     }
-    run(&mut command, &report)
+    command
 }
 
 /// Runs the generator and reads its figures. Every answer must be right.
@@ -137,7 +144,7 @@ fn read(command: &mut Command, report: &Path, codes: &[i32]) -> Result<Value> {
 }
 
 /// Combines the figures of a run with its cost at the server.
-pub(crate) fn sample(json: &Value, used: Cpu) -> Result<Sample> {
+pub(crate) fn sample(json: &Value, used: ServerCpu) -> Result<Sample> {
     let number = |path: &str| {
         json.pointer(path).and_then(Value::as_f64).with_context(|| format!("the client's report has no {path}"))
     };
@@ -169,10 +176,10 @@ mod tests {
             "requests": {"completed": 1_000, "completedInTime": 500, "unsent": 2}, "machine": {"cpuSeconds": 0.01}, "throughput": 500.0, "errors": {"total": 1},
             "latencyMicros": {"intended": {"all": all}}, "generator": {"bottleneck": true},
         });
-        let sample = sample(&report, Cpu { user: 0.001, system: 0.006 }).unwrap();
+        let sample = sample(&report, ServerCpu { user: 0.001, system: 0.006 }).unwrap();
         assert!((sample.cpu_micros() - 7.0).abs() < 1e-9);
         assert!((sample.machine_micros - 20.0).abs() < 1e-9);
         assert_eq!((sample.p99, sample.errors, sample.client_limited), (99.0, 3, true));
-        assert!(super::sample(&json!({}), Cpu::default()).is_err());
+        assert!(super::sample(&json!({}), ServerCpu::default()).is_err());
     }
 }

@@ -54,7 +54,8 @@ pub(crate) fn sample(folder: &Path, count: u64, most: u64) -> Result<PathBuf> {
     })
 }
 
-fn write_link(out: &mut impl Write, number: u64) -> Result<()> {
+/// Writes a link as a line for `carom import`.
+pub(crate) fn write_link(out: &mut impl Write, number: u64) -> Result<()> {
     let (code, target) = (code(number), target(number));
     Ok(writeln!(out, "{{\"shortCode\":\"{code}\",\"longUrl\":\"{target}\"}}")?)
 }

@@ -6,16 +6,16 @@ pub(crate) mod namespaces;
 use std::process::Command;
 use std::time::SystemTime;
 
-use crate::results::Machine;
+use crate::results::BenchMachine;
 
 /// Describes this machine and the working copy.
-pub(crate) fn here(rounds: usize, seconds: u64) -> Machine {
+pub(crate) fn here(rounds: usize, seconds: u64) -> BenchMachine {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
         let line = cpuinfo.lines().find(|line| line.starts_with(name));
         line.and_then(|line| line.split_once(':')).map_or(String::new(), |(_, value)| value.trim().to_owned())
     };
-    Machine {
+    BenchMachine {
         cpu: field("model name"),
         cpus: std::thread::available_parallelism().map_or(1, usize::from),
         memory: memory(),

@@ -26,7 +26,7 @@ use crate::machine::cpus::Cpus;
 use crate::machine::namespaces;
 use crate::measurements::growth::GrowthPart;
 use crate::measurements::{bypass, compare, fleet, growth, join, shared_home};
-use crate::results::{Machine, Results};
+use crate::results::{BenchMachine, Results};
 use crate::servers::floors;
 use crate::servers::peers::BenchDirs;
 use crate::terminal::say;
@@ -34,7 +34,7 @@ use crate::terminal::say;
 /// Measures carom beside nginx, HAProxy and others on this machine, in turn, with the same client.
 #[derive(Parser, Debug)]
 #[command(name = "carom-bench", version, max_term_width = 100)]
-struct Arguments {
+struct BenchArguments {
     #[command(subcommand)]
     what: What,
 }
@@ -42,7 +42,7 @@ struct Arguments {
 #[derive(Subcommand, Debug)]
 enum What {
     /// Throughput, CPU per request and latencies of carom and its peers.
-    Compare(CompareArguments),
+    Compare(CompareServersArguments),
     /// Growth of carom's costs with links, cores and connections; creates, memory, and time to ready.
     Growth(GrowthArguments),
     /// carom over bypass, over kernel sockets, and nginx, over virtual interfaces. Needs root.
@@ -102,10 +102,14 @@ struct CommonArguments {
 struct GrowthArguments {
     #[command(flatten)]
     common: CommonArguments,
-    /// Numbers of links whose start is measured with only the links in use in memory, separated by commas [default: that
-    /// of the largest node]. 100 million take 40 GB.
+    /// Numbers of links with which starts are measured with only the links in use in memory and, up to 10 million, with all
+    /// links in memory, separated by commas [default: that of the largest node]. 100 million take up to 45 GB of disk space
+    /// and about an hour.
     #[arg(long, value_name = "N", value_delimiter = ',')]
     hot_links: Vec<u64>,
+    /// Keep data sets of more than 10 million links.
+    #[arg(long)]
+    keep_large: bool,
     /// Measure only these parts, separated by commas, and keep the other results [default: all parts].
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<GrowthPart>,
@@ -142,14 +146,14 @@ struct SharedArguments {
 struct JoinArguments {
     #[command(flatten)]
     common: CommonArguments,
-    /// Numbers of links, separated by commas [default: 1 and 10 million; with --quick 200,000]. 10 million take 6 GB of
-    /// memory for Redis.
+    /// Numbers of links, separated by commas [default: 1 and 10 million; with --quick 200,000]. 10 million take 12 GB of disk
+    /// space and, once their data set is there, about five minutes.
     #[arg(long, value_name = "N", value_delimiter = ',')]
     links: Vec<u64>,
 }
 
 #[derive(Args, Clone, Debug)]
-struct CompareArguments {
+struct CompareServersArguments {
     #[command(flatten)]
     common: CommonArguments,
     /// Servers to start, by a part of their names, separated by commas.
@@ -161,7 +165,7 @@ struct CompareArguments {
 }
 
 fn main() -> ExitCode {
-    match carry_out(Arguments::parse().what) {
+    match carry_out(BenchArguments::parse().what) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&format!("carom-bench: {error:#}"));
@@ -216,21 +220,23 @@ fn carry_out(what: What) -> Result<()> {
 
 /// Measures the growth of costs.
 fn measure_growth(arguments: GrowthArguments) -> Result<()> {
-    let GrowthArguments { common, hot_links, only } = arguments;
+    let GrowthArguments { common, hot_links, keep_large: keeps_large, only } = arguments;
     let rounds = if common.quick { 2 } else { common.rounds };
     let seconds = if common.quick { 2 } else { common.seconds };
     let many = if common.quick { 1_000_000 } else { 10_000_000 };
     let hot = if hot_links.is_empty() { vec![many] } else { hot_links };
     let is_whole = only.is_empty();
     let parts = if is_whole { GrowthPart::value_variants().to_vec() } else { only };
-    let order = growth::GrowthOptions { rounds, seconds, many, hot, parts };
+    let order = growth::GrowthOptions { rounds, seconds, many, hot, keeps_large, parts };
     measure(&common, rounds, seconds, |place, cpus, stop, results, machine| {
-        results.growth_machine = machine;
         if is_whole {
+            results.growth_machine = machine;
             (results.growth, results.growth_notes) = (Vec::new(), Vec::new());
             if many != 10_000_000 {
                 results.growth_notes.push(format!("A quick run, with at most {many} links."));
             }
+        } else {
+            results.partial_run = Some(machine);
         }
         growth::run(&order, place, cpus, stop, results)
     })
@@ -267,7 +273,7 @@ fn measure_shared_home(arguments: &SharedArguments) -> Result<()> {
         links: arguments.links.unwrap_or(if common.quick { 200_000 } else { 10_000_000 }),
     };
     measure(common, order.rounds, order.seconds, |place, cpus, stop, results, machine| {
-        results.growth_machine = machine;
+        results.partial_run = Some(machine);
         shared_home::run(&order, place, cpus, stop, results)
     })
 }
@@ -286,7 +292,7 @@ fn measure_join(arguments: JoinArguments) -> Result<()> {
         links: if links.is_empty() { some } else { links },
     };
     measure(&common, order.rounds, order.seconds, |place, cpus, stop, results, machine| {
-        results.growth_machine = machine;
+        results.partial_run = Some(machine);
         join::run(&order, place, cpus, stop, results)
     })
 }
@@ -314,7 +320,7 @@ fn measure(
     common: &CommonArguments,
     rounds: usize,
     seconds: u64,
-    run: impl FnOnce(&BenchDirs, &Cpus, &AtomicBool, &mut Results, Machine) -> Result<()>,
+    run: impl FnOnce(&BenchDirs, &Cpus, &AtomicBool, &mut Results, BenchMachine) -> Result<()>,
 ) -> Result<()> {
     refuse_debug()?;
     let stop = Arc::new(AtomicBool::new(false));

@@ -5,8 +5,8 @@ use std::hint::black_box;
 
 use carom_http::head::HeadScan;
 use carom_http::{Action, Connection};
-use carom_model::visits::raw::{RawRequest, RawVisit, copy_parts};
-use carom_model::visits::record::LoggedKind;
+use carom_model::visits::raw::{RawVisit, copy_parts};
+use carom_model::visits::record::{LoggedKind, RequestPart};
 use carom_model::visits::{self, Visit};
 use carom_shards::segment::{Run, Segment};
 use carom_shards::{
@@ -166,8 +166,8 @@ fn visit(is_logged: bool) -> Work {
         let visitor = counts.visitor(agent, referrer);
         black_box(counts.record(&Visit { code: Some(code), visitor }));
         if is_logged {
-            let accept_language = request.accept_language.of(head);
-            let part = RawRequest { query, referrer, agent, accept_language, ..RawRequest::default() };
+            let language = request.accept_language.of(head);
+            let part = RequestPart { query, referrer, agent, language, ..RequestPart::default() };
             let visit = RawVisit {
                 at_ms: n,
                 kind: LoggedKind::Link,

@@ -7,11 +7,11 @@ mod format;
 
 use std::fmt::Write as _;
 
-use crate::results::{Budget, Figure, Results, Sample};
+use crate::results::{Budget, BudgetedFigure, Results, Sample};
 use crate::servers::peers::REFERENCE;
 
 use self::bars::{Bar, bars};
-use self::format::{number, verdict, write_machine};
+use self::format::{ReportColumn, number, verdict, write_machine};
 
 /// Scenario that represents saturation; the next one represents a steady load.
 const SATURATED: &str = "64 connections";
@@ -21,10 +21,7 @@ const STEADY: &str = "open loop, 40,000/s";
 const CAROM: &str = "carom, 10 M links";
 const FLOOR: &str = "floor: bare io_uring";
 
-/// A column of the page: its heading, its value in a run, and its decimal places.
-type Column = (&'static str, fn(&Sample) -> f64, usize);
-
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [ReportColumn; 7] = [
     ("right answers/s", |sample| sample.throughput, 0),
     ("CPU µs", Sample::cpu_micros, 2),
     ("user", |sample| sample.user_micros, 2),
@@ -70,12 +67,18 @@ fn write_table(out: &mut String, results: &Results) -> std::fmt::Result {
 }
 
 /// Returns the budgets of the comparison, then all figures of growth.
-fn budgeted(results: &Results) -> Vec<Figure> {
+fn budgeted(results: &Results) -> Vec<BudgetedFigure> {
     let mut figures = Vec::new();
     let mut add = |name: &str, value: Option<f64>, unit: &str, bound: f64, how: &str| {
         let budget = Some(Budget::AtMost(bound));
-        let figure =
-            |value| Figure { name: name.to_owned(), value, unit: unit.to_owned(), budget, how: how.to_owned() };
+        let figure = |value| BudgetedFigure {
+            name: name.to_owned(),
+            value,
+            unit: unit.to_owned(),
+            budget,
+            how: how.to_owned(),
+            measured: String::new(),
+        };
         figures.extend(value.map(figure));
     };
     let how = "64 connections, at saturation; median of the rounds' ratios";
@@ -97,6 +100,12 @@ pub(crate) fn page(results: &Results) -> String {
     // Writing to a string cannot fail.
     let _ = write_page(&mut out, results);
     out
+}
+
+/// Returns the method of a measurement, with its date if that is not the one of the others.
+fn how(figure: &BudgetedFigure) -> String {
+    let BudgetedFigure { how, measured, .. } = figure;
+    if measured.is_empty() { how.clone() } else { format!("{how}; measured on {measured}") }
 }
 
 fn write_page(out: &mut String, results: &Results) -> std::fmt::Result {
@@ -127,7 +136,7 @@ fn write_page(out: &mut String, results: &Results) -> std::fmt::Result {
             number(figure.value),
             figure.unit,
             verdict(&figure),
-            figure.how
+            how(&figure)
         )?;
     }
     if !results.runs.is_empty() {
@@ -208,15 +217,15 @@ pub(crate) fn plots(results: &Results) -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Run, Subject};
+    use crate::results::{MeasuredRun, MeasuredServer};
 
     fn results() -> Results {
-        let run = |subject: &str, scenario: &str, micros: f64| Run {
+        let run = |subject: &str, scenario: &str, micros: f64| MeasuredRun {
             subject: subject.to_owned(),
             scenario: scenario.to_owned(),
             sample: Sample { user_micros: micros, p99: 500.0, client_limited: true, ..Sample::default() },
         };
-        let subject = |name: &str| Subject {
+        let subject = |name: &str| MeasuredServer {
             name: name.to_owned(),
             version: "1".to_owned(),
             settings: "x\n".to_owned(),
@@ -254,7 +263,8 @@ mod tests {
     #[test]
     fn plots_are_whole_and_without_markup_of_names() {
         for (name, svg) in plots(&results()) {
-            assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{name}");
+            assert!(svg.starts_with("<svg"), "{name}");
+            assert!(svg.trim_end().ends_with("</svg>"), "{name}");
         }
         assert!(plots(&Results::default()).is_empty());
     }

@@ -7,18 +7,21 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Results {
     /// Machine and date of the comparison.
-    pub(crate) machine: Machine,
+    pub(crate) machine: BenchMachine,
     /// Machine and date of the growth measurements.
     #[serde(default)]
-    pub(crate) growth_machine: Machine,
+    pub(crate) growth_machine: BenchMachine,
+    /// Machine and date of the present run, if it replaces only some figures of growth.
+    #[serde(skip)]
+    pub(crate) partial_run: Option<BenchMachine>,
     /// Subjects of the comparison.
-    pub(crate) subjects: Vec<Subject>,
+    pub(crate) subjects: Vec<MeasuredServer>,
     /// Scenarios of the comparison, in order.
     pub(crate) scenarios: Vec<String>,
     /// Result of each subject in each scenario and round.
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<MeasuredRun>,
     /// Figures of carom's growth.
-    pub(crate) growth: Vec<Figure>,
+    pub(crate) growth: Vec<BudgetedFigure>,
     /// Omissions of the comparison, each with its reason.
     pub(crate) notes: Vec<String>,
     /// Remarks on the growth measurements.
@@ -32,12 +35,27 @@ pub(crate) struct Results {
     pub(crate) fleet: Option<FleetResults>,
 }
 
+impl Results {
+    /// Adds a figure of growth, in place of an earlier one with that name.
+    pub(crate) fn set_growth(&mut self, figure: BudgetedFigure) {
+        let measured = self.partial_run.as_ref().map_or_else(String::new, |run| {
+            let BenchMachine { date, commit, cpu, .. } = run;
+            format!("{date}, commit {commit}, {cpu}")
+        });
+        let figure = BudgetedFigure { measured, ..figure };
+        match self.growth.iter_mut().find(|earlier| earlier.name == figure.name) {
+            Some(earlier) => *earlier = figure,
+            None => self.growth.push(figure),
+        }
+    }
+}
+
 /// Three nodes beside one, and their load on Redis.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FleetResults {
     /// Machine and date of the measurement.
-    pub(crate) machine: Machine,
+    pub(crate) machine: BenchMachine,
     /// Version of Redis.
     pub(crate) redis: String,
     /// Names of the fleets, in order.
@@ -81,15 +99,15 @@ pub(crate) struct RedisLoad {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BypassResults {
     /// Machine and date of the measurement.
-    pub(crate) machine: Machine,
+    pub(crate) machine: BenchMachine,
     /// Number of links of carom.
     pub(crate) links: u64,
     /// Servers of the comparison.
-    pub(crate) subjects: Vec<Subject>,
+    pub(crate) subjects: Vec<MeasuredServer>,
     /// Scenarios of the comparison, in order.
     pub(crate) scenarios: Vec<String>,
     /// Result of each subject in each scenario and round.
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<MeasuredRun>,
     /// Frames received for each redirect, round by round.
     pub(crate) frames_in: Vec<f64>,
     /// Frames sent for each redirect, round by round.
@@ -122,7 +140,7 @@ pub(crate) struct BypassResults {
 pub(crate) struct ComparedFigure {
     /// Figure of carom over bypass.
     #[serde(flatten)]
-    pub(crate) figure: Figure,
+    pub(crate) figure: BudgetedFigure,
     /// Value of carom over kernel sockets, if it is comparable.
     pub(crate) kernel: Option<f64>,
 }
@@ -130,7 +148,7 @@ pub(crate) struct ComparedFigure {
 /// Machine and program of a measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Machine {
+pub(crate) struct BenchMachine {
     /// Model name of the processor.
     pub(crate) cpu: String,
     /// CPUs that the process may use.
@@ -154,7 +172,7 @@ pub(crate) struct Machine {
 /// A server that was measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Subject {
+pub(crate) struct MeasuredServer {
     /// Name of the server.
     pub(crate) name: String,
     /// Version of the server.
@@ -168,7 +186,7 @@ pub(crate) struct Subject {
 /// One run of a subject.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Run {
+pub(crate) struct MeasuredRun {
     /// Name of the subject.
     pub(crate) subject: String,
     /// Name of the scenario.
@@ -214,7 +232,7 @@ impl Sample {
 /// A figure with its budget.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Figure {
+pub(crate) struct BudgetedFigure {
     /// Name of the figure.
     pub(crate) name: String,
     /// Measured value.
@@ -225,6 +243,9 @@ pub(crate) struct Figure {
     pub(crate) budget: Option<Budget>,
     /// Method of the measurement.
     pub(crate) how: String,
+    /// Date, commit and machine, if they are not those of the whole; empty otherwise.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) measured: String,
 }
 
 /// Bound for a figure.
@@ -265,19 +286,29 @@ impl Results {
 }
 
 /// Returns a figure of a subject in a scenario, round by round.
-pub(crate) fn rounds_of(runs: &[Run], subject: &str, scenario: &str, pick: impl Fn(&Sample) -> f64) -> Vec<f64> {
-    let of = |run: &&Run| run.subject == subject && run.scenario == scenario;
+pub(crate) fn rounds_of(
+    runs: &[MeasuredRun],
+    subject: &str,
+    scenario: &str,
+    pick: impl Fn(&Sample) -> f64,
+) -> Vec<f64> {
+    let of = |run: &&MeasuredRun| run.subject == subject && run.scenario == scenario;
     runs.iter().filter(of).map(|run| pick(&run.sample)).collect()
 }
 
 /// Returns the median of a figure over the rounds of a subject in a scenario.
-pub(crate) fn median_of(runs: &[Run], subject: &str, scenario: &str, pick: impl Fn(&Sample) -> f64) -> Option<f64> {
+pub(crate) fn median_of(
+    runs: &[MeasuredRun],
+    subject: &str,
+    scenario: &str,
+    pick: impl Fn(&Sample) -> f64,
+) -> Option<f64> {
     median(rounds_of(runs, subject, scenario, pick))
 }
 
 /// Returns the median of the ratios of two subjects, round by round: a disturbance of a round affects both.
 pub(crate) fn ratio_of(
-    runs: &[Run],
+    runs: &[MeasuredRun],
     subject: &str,
     to: &str,
     scenario: &str,
@@ -310,7 +341,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_round_by_round() {
-        let run = |subject: &str, micros| Run {
+        let run = |subject: &str, micros| MeasuredRun {
             subject: subject.to_owned(),
             scenario: "s".to_owned(),
             sample: Sample { user_micros: micros, ..Sample::default() },
@@ -324,7 +355,9 @@ mod tests {
 
     #[test]
     fn budgets_are_kept_or_not() {
-        assert!(Budget::AtMost(1.0).is_kept(1.0) && !Budget::AtMost(1.0).is_kept(1.1));
-        assert!(Budget::AtLeast(1.0).is_kept(1.0) && !Budget::AtLeast(1.0).is_kept(0.9));
+        assert!(Budget::AtMost(1.0).is_kept(1.0));
+        assert!(!Budget::AtMost(1.0).is_kept(1.1));
+        assert!(Budget::AtLeast(1.0).is_kept(1.0));
+        assert!(!Budget::AtLeast(1.0).is_kept(0.9));
     }
 }

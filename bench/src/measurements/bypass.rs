@@ -24,9 +24,9 @@ use crate::data;
 use crate::machine::cpus::Cpus;
 use crate::machine::namespaces::VethPair;
 use crate::measurements::growth;
-use crate::results::{BypassResults, Run, Sample, Subject, median};
+use crate::results::{BypassResults, MeasuredRun, MeasuredServer, Sample, median};
 use crate::servers::peers::{self, BenchDirs};
-use crate::servers::process::{Cpu, Server, softirq_thread};
+use crate::servers::process::{Server, ServerCpu, softirq_thread};
 use crate::terminal::say;
 
 /// Links that the client requests, evenly spread over all links of a server. With more, the counts of their visits would
@@ -81,7 +81,7 @@ pub(crate) fn run(
         Err(error) => results.notes.push(format!("The cost of a frame in the veth was not measured: {error:#}")),
     }
     let pair = VethPair::new()?;
-    let mut session = Session {
+    let mut session = BypassSession {
         order: *order,
         place,
         cpus: *cpus,
@@ -104,7 +104,7 @@ pub(crate) fn run(
 }
 
 /// A comparison under way. Its methods run on a thread in the client's namespace.
-struct Session<'a> {
+struct BypassSession<'a> {
     order: BypassOptions,
     place: &'a BenchDirs,
     cpus: Cpus,
@@ -116,7 +116,7 @@ struct Session<'a> {
     results: &'a mut BypassResults,
 }
 
-impl Session<'_> {
+impl BypassSession<'_> {
     /// Runs all rounds. A server that fails becomes a note, and the others continue.
     fn run(&mut self, candidates: &[Candidate], stop: &AtomicBool) -> Result<()> {
         for round in 0..self.order.rounds {
@@ -169,7 +169,7 @@ impl Session<'_> {
         }
         self.results.retransmissions += self.counters(candidate)?.retransmissions;
         if self.results.subjects.iter().all(|subject| subject.name != candidate.name) {
-            self.results.subjects.push(Subject {
+            self.results.subjects.push(MeasuredServer {
                 name: candidate.name.to_owned(),
                 version: candidate.version.clone(),
                 settings: self.place.tidy(&candidate.settings),
@@ -193,7 +193,7 @@ impl Session<'_> {
 
     fn measure(&self, candidate: &Candidate, server: &Server, scenario: &Scenario) -> Result<Sample> {
         let load = self.load(candidate, scenario, self.order.seconds as f64);
-        let cpu = || server.cpu().and(self.softirq.map_or(Cpu::default(), Cpu::of_process));
+        let cpu = || server.cpu().and(self.softirq.map_or(ServerCpu::default(), ServerCpu::of_process));
         let before = cpu();
         let json = client::ask(&load, scenario, self.place)?;
         client::sample(&json, cpu().since(before))
@@ -214,7 +214,7 @@ impl Session<'_> {
                     sample.p99
                 ));
                 let (subject, scenario) = (candidate.name.to_owned(), scenario.name.to_owned());
-                self.results.runs.push(Run { subject, scenario, sample });
+                self.results.runs.push(MeasuredRun { subject, scenario, sample });
             }
             Err(error) => {
                 let note = format!("A run of {} with {} failed: {error:#}", candidate.name, scenario.name);

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::client::{self, Scenario};
 use crate::machine::cpus::Cpus;
-use crate::results::{Results, Run, Sample, Subject};
+use crate::results::{MeasuredRun, MeasuredServer, Results, Sample};
 use crate::servers::peers::{BenchDirs, NAMES, Peer, Running};
 use crate::terminal::say;
 
@@ -109,7 +109,7 @@ pub(crate) fn run(
     for (peer, running) in peers.iter().zip(&running) {
         let memory =
             running.server.memory() + running.helper.as_ref().map_or(0, crate::servers::process::Server::memory);
-        results.subjects.push(Subject {
+        results.subjects.push(MeasuredServer {
             name: peer.name.to_owned(),
             version: peer.version.clone(),
             settings: place.tidy(&peer.settings),
@@ -143,7 +143,11 @@ fn take_sample(results: &mut Results, peer: &Peer, scenario: &Scenario, sample: 
                 sample.p50,
                 sample.p99
             ));
-            results.runs.push(Run { subject: peer.name.to_owned(), scenario: scenario.name.to_owned(), sample });
+            results.runs.push(MeasuredRun {
+                subject: peer.name.to_owned(),
+                scenario: scenario.name.to_owned(),
+                sample,
+            });
         }
         Err(error) => {
             let note = format!("A run of {} with {} failed: {error:#}", peer.name, scenario.name);

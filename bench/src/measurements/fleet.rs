@@ -39,6 +39,9 @@ const NODES: usize = 3;
 /// Time within which all nodes must be ready.
 const READY_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// Time within which a node must send its status.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Time for which a fleet rests before its idle load on Redis is measured: a node asks for counts of others once a second.
 const REST_TIME: Duration = Duration::from_secs(3);
 
@@ -125,7 +128,7 @@ struct BenchFleet {
 
 /// Work of Redis so far: commands, those of scripts included, and bytes in both directions.
 #[derive(Clone, Copy, Debug, Default)]
-struct Work {
+struct RedisWork {
     commands: f64,
     bytes: f64,
 }
@@ -192,8 +195,8 @@ impl BenchFleet {
     }
 
     /// Returns what Redis has done so far for the nodes; nothing without Redis.
-    fn work(&self) -> Result<Work> {
-        let Some(redis) = &self.redis else { return Ok(Work::default()) };
+    fn work(&self) -> Result<RedisWork> {
+        let Some(redis) = &self.redis else { return Ok(RedisWork::default()) };
         let (calls, own) = info(redis.address, "commandstats")?;
         self.own_bytes.set(self.own_bytes.get() + own);
         let commands = calls.iter().filter(|(name, _)| *name != "cmdstat_info");
@@ -204,7 +207,7 @@ impl BenchFleet {
             |name: &str| stats.get(name).and_then(|value| value.parse::<f64>().ok()).context("no bytes in INFO");
         let bytes = number("total_net_input_bytes")? + number("total_net_output_bytes")? - self.own_bytes.get();
         self.own_bytes.set(self.own_bytes.get() + own);
-        Ok(Work { commands: commands.sum(), bytes })
+        Ok(RedisWork { commands: commands.sum(), bytes })
     }
 
     /// Returns the requests per second, what one costs Redis beyond its idle load, and the errors.
@@ -240,8 +243,8 @@ impl BenchFleet {
         let number = |path: &str| json.pointer(path).and_then(Value::as_f64).with_context(|| format!("no {path}"));
         let requests = number("/requests/completed")?.max(1.0);
         let errors = number("/errors/total")? as u64 + number("/requests/unsent")? as u64;
-        let made = if kind == "redirect" { self.cost_of_links(idle, &ask)? } else { Work::default() };
-        let each = |of: fn(&Work) -> f64, idle: f64| {
+        let made = if kind == "redirect" { self.cost_of_links(idle, &ask)? } else { RedisWork::default() };
+        let each = |of: fn(&RedisWork) -> f64, idle: f64| {
             ((of(&after) - of(&before) - idle * time - of(&made)) / requests).max(0.0)
         };
         let load = RedisLoad {
@@ -256,15 +259,15 @@ impl BenchFleet {
         &self,
         idle: RedisLoad,
         ask: &impl Fn(&str, Option<&str>, &str, u64) -> Result<Value>,
-    ) -> Result<Work> {
+    ) -> Result<RedisWork> {
         if self.redis.is_none() {
-            return Ok(Work::default());
+            return Ok(RedisWork::default());
         }
         let (begin, before) = (Instant::now(), self.work()?);
         ask("redirect", Some(FEW), LINKS, 1)?;
         std::thread::sleep(REST_TIME);
         let (time, after) = (begin.elapsed().as_secs_f64(), self.work()?);
-        Ok(Work {
+        Ok(RedisWork {
             commands: after.commands - before.commands - idle.commands * time,
             bytes: after.bytes - before.bytes - idle.bytes * time,
         })
@@ -286,6 +289,7 @@ pub(crate) fn start_redis(folder: &Path, cpu: &str) -> Result<Server> {
 /// Returns the status of a node, given the port of its admin listener.
 pub(crate) fn status(admin: u16) -> Result<Value> {
     let mut stream = TcpStream::connect(("127.0.0.1", admin))?;
+    stream.set_read_timeout(Some(STATUS_TIMEOUT))?;
     stream.write_all(
         b"GET /status HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\nConnection: close\r\n\r\n",
     )?;
@@ -302,6 +306,17 @@ pub(crate) fn is_ready(admin: u16) -> bool {
         let agrees = || status["redis"]["connected"] == true && status["fleet"]["comparing"] == 0;
         status["ready"] == true && (!shares || agrees())
     })
+}
+
+/// Describes what a node waits for before it is ready, as [`is_ready`] says it.
+pub(crate) fn progress(admin: u16) -> String {
+    match status(admin) {
+        Ok(status) => format!(
+            "ready: {}, connected to Redis: {}, partitions to compare: {}",
+            status["ready"], status["redis"]["connected"], status["fleet"]["comparing"]
+        ),
+        Err(error) => format!("no status: {error}"),
+    }
 }
 
 /// Returns the memory that a Redis uses, in bytes.

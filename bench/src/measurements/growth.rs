@@ -1,5 +1,6 @@
 //! The growth of carom's costs: with links, cores and connections; creates beside Redis; memory; time to ready.
 
+mod rules;
 mod starts;
 mod visit_log;
 mod visit_query;
@@ -17,9 +18,9 @@ use clap::ValueEnum;
 use crate::client::{self, Scenario};
 use crate::data;
 use crate::machine::cpus::Cpus;
-use crate::results::{Budget, Figure, Results, Sample, median};
+use crate::results::{Budget, BudgetedFigure, Results, Sample, median};
 use crate::servers::peers::{self, BenchDirs, Peer, Running};
-use crate::servers::process::{Cpu, Server, free_port};
+use crate::servers::process::{Server, ServerCpu, free_port};
 use crate::terminal::say;
 
 /// Idle connections whose memory is measured.
@@ -47,8 +48,10 @@ pub(crate) struct GrowthOptions {
     pub(crate) seconds: u64,
     /// Number of links of the largest node.
     pub(crate) many: u64,
-    /// Numbers of links of nodes that keep only the links in use in memory.
+    /// Numbers of links of the nodes whose starts are measured with both residencies.
     pub(crate) hot: Vec<u64>,
+    /// True to keep data sets that are too large for a node with all links in memory.
+    pub(crate) keeps_large: bool,
     /// Parts to measure.
     pub(crate) parts: Vec<GrowthPart>,
 }
@@ -64,6 +67,8 @@ pub(crate) enum GrowthPart {
     VisitLog,
     /// Redirects beside queries of a large visit log.
     VisitQuery,
+    /// CPU of a redirect of a link with redirect rules.
+    Rules,
     /// CPU of a redirect that another core answers.
     Forwarding,
     /// Durable creates, beside Redis.
@@ -74,10 +79,12 @@ pub(crate) enum GrowthPart {
     Memory,
     /// Time until a node is ready after a kill.
     Ready,
-    /// Work of a node after its start, and redirects beside it.
+    /// Work of a node after its start, and its memory then.
     Settling,
-    /// Time until a node with only the links in use in memory is ready.
-    ReadyHot,
+    /// Redirects beside the rebuilding of the search index.
+    Rebuild,
+    /// Time until a node is ready, its memory and its disk, with all links in memory and with only those in use.
+    Hot,
 }
 
 struct Growth<'a> {
@@ -103,13 +110,15 @@ pub(crate) fn run(
             GrowthPart::Connections => growth.connections()?,
             GrowthPart::VisitLog => growth.visit_log()?,
             GrowthPart::VisitQuery => growth.visit_query()?,
+            GrowthPart::Rules => growth.rules()?,
             GrowthPart::Forwarding => growth.forwarding()?,
             GrowthPart::Creates => growth.creates()?,
             GrowthPart::Client => growth.client()?,
             GrowthPart::Memory => growth.memory()?,
             GrowthPart::Ready => growth.ready()?,
             GrowthPart::Settling => growth.settling()?,
-            GrowthPart::ReadyHot => growth.ready_hot()?,
+            GrowthPart::Rebuild => growth.beside_rebuild()?,
+            GrowthPart::Hot => growth.hot()?,
         }
     }
     Ok(())
@@ -122,8 +131,8 @@ fn keep_alive(connections: usize) -> Scenario {
 impl Growth<'_> {
     fn add(&mut self, name: String, value: f64, unit: &str, budget: Option<Budget>, how: &str) -> Result<()> {
         say(&format!("{name}: {value:.2} {unit}"));
-        self.results.growth.retain(|figure| figure.name != name);
-        self.results.growth.push(Figure { name, value, unit: unit.to_owned(), budget, how: how.to_owned() });
+        let (unit, how) = (unit.to_owned(), how.to_owned());
+        self.results.set_growth(BudgetedFigure { name, value, unit, budget, how, measured: String::new() });
         if self.stop.load(Ordering::Relaxed) {
             bail!("interrupted");
         }
@@ -137,8 +146,8 @@ impl Growth<'_> {
 
     /// Starts carom with a data directory of so many links, and with memory for the links in use.
     fn carom_hot(&self, data: &Path, cpus: &str, links: u64) -> Result<Running> {
-        let limit = format!("CAROM_LINKS_MEMORY_LIMIT={}", hot_limit(links));
-        self.carom_after(&["env".to_owned(), "CAROM_LINKS_RESIDENCY=hot".to_owned(), limit], data, cpus)
+        let [residency, limit] = hot_settings(links);
+        self.carom_after(&["env".to_owned(), residency, limit], data, cpus)
     }
 
     /// Starts carom, with `words` before its command.
@@ -322,20 +331,20 @@ impl Growth<'_> {
             command.args(["--headers", "minimal", "--no-check-location", "--connections", "64"]);
             command.args(["--cpus", &self.cpus.client.to_string(), "--duration", &format!("{}s", self.order.seconds)]);
             command.arg("--codes").arg(data::export(&self.place.data, 10_000)?).arg("--json").arg(&report);
-            let before = Cpu::of_ended_children();
+            let before = ServerCpu::of_ended_children();
             let json = client::run(&mut command, &report)?;
-            let used = Cpu::of_ended_children().since(before);
+            let used = ServerCpu::of_ended_children().since(before);
             let requests = json["requests"]["completed"].as_f64().context("the client's report has requests")?;
             ours.push(requests / (used.user + used.system));
 
-            let before = Cpu::of_ended_children();
+            let before = ServerCpu::of_ended_children();
             let output = Command::new("taskset")
                 .args(["-c", &self.cpus.client.to_string()])
                 .arg(wrk)
                 .args(["-t1", "-c64", &format!("-d{}s", self.order.seconds)])
                 .arg(format!("http://{}/c", running.server.address))
                 .output()?;
-            let used = Cpu::of_ended_children().since(before);
+            let used = ServerCpu::of_ended_children().since(before);
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             let requests = text.lines().find_map(|line| line.split_once(" requests in "));
             let requests = requests.and_then(|(number, _)| number.trim().parse::<f64>().ok());
@@ -468,9 +477,20 @@ pub(crate) fn idle(server: &Server, groups: usize) -> Result<f64> {
     Ok(median(grown).unwrap_or(0.0))
 }
 
-/// Returns the memory for links of a node that keeps only the links in use in memory, in bytes.
-pub(crate) fn hot_limit(links: u64) -> u64 {
-    HOT_BYTES_MIN.max(links * HOT_BYTES_PER_LINK)
+/// Returns the settings of a node that keeps only the links in use in memory, for its environment.
+pub(crate) fn hot_settings(links: u64) -> [String; 2] {
+    let limit = HOT_BYTES_MIN.max(links * HOT_BYTES_PER_LINK);
+    ["CAROM_LINKS_RESIDENCY=hot".to_owned(), format!("CAROM_LINKS_MEMORY_LIMIT={limit}")]
+}
+
+/// Returns the bytes of all files below a folder.
+pub(crate) fn bytes_below(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let (entry, about) = entry.and_then(|entry| entry.metadata().map(|about| (entry, about)))?;
+        bytes += if about.is_dir() { bytes_below(&entry.path())? } else { about.len() };
+    }
+    Ok(bytes)
 }
 
 /// Copies a folder with all its content.

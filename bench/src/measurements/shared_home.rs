@@ -18,9 +18,9 @@ use crate::client::{self, Scenario};
 use crate::machine::cpus::Cpus;
 use crate::measurements::fleet;
 use crate::measurements::growth;
-use crate::results::{Figure, Results, Sample, median};
+use crate::results::{BudgetedFigure, Results, Sample, median};
 use crate::servers::peers::{self, BenchDirs, Running};
-use crate::servers::process::{Server, free_port};
+use crate::servers::process::{SAY_EVERY, Server, free_port};
 use crate::terminal::say;
 
 /// Memory for a link of the data sets, in bytes.
@@ -63,7 +63,7 @@ pub(crate) fn run(
     }
     std::fs::create_dir_all(&folder)?;
     let redis = fleet::start_redis(&folder, &cpus.server.to_string())?;
-    let bench = SharedBench { order, place, cpus, folder: &folder, redis: redis.address };
+    let bench = SharedBench { order, place, cpus, stop, folder: &folder, redis: redis.address };
     bench.fill()?;
     let mut figures = Vec::new();
     for round in 0..order.rounds {
@@ -81,6 +81,7 @@ struct SharedBench<'a> {
     order: &'a SharedOptions,
     place: &'a BenchDirs,
     cpus: &'a Cpus,
+    stop: &'a AtomicBool,
     folder: &'a Path,
     redis: SocketAddr,
 }
@@ -108,11 +109,20 @@ impl SharedBench<'_> {
         // A node refuses a secret that other users can read.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.secret());
         file?.write_all(&secret)?;
+        say(&format!("bringing {} links to Redis, which takes minutes for each million", self.order.links));
         let (_node, admin) = self.start("whole", &data, &[])?;
-        let begin = Instant::now();
+        let (begin, mut said) = (Instant::now(), Instant::now());
         while !fleet::is_ready(admin) {
+            if self.stop.load(Ordering::Relaxed) {
+                bail!("interrupted");
+            }
             if begin.elapsed() > FILL_TIME_MAX {
-                bail!("Redis does not have all links after {FILL_TIME_MAX:?}");
+                bail!("Redis does not have all links after {FILL_TIME_MAX:?}; {}", fleet::progress(admin));
+            }
+            if said.elapsed() >= SAY_EVERY {
+                said = Instant::now();
+                let used = fleet::used_memory(self.redis)? / 1e6;
+                say(&format!("{} s: Redis uses {used:.0} MB; {}", begin.elapsed().as_secs(), fleet::progress(admin)));
             }
             std::thread::sleep(Duration::from_millis(500));
         }
@@ -165,7 +175,7 @@ impl SharedBench<'_> {
         self.sample(&node, FEW, None, None)?;
         let memory = self.sample(&node, FEW, None, Some(RATE))?;
         drop(node);
-        let disk = bytes_below(&data)?;
+        let disk = growth::bytes_below(&data)?;
         Ok(Round { from_memory: hits / (hits + misses).max(1.0), zipf, memory, fetched, disk })
     }
 
@@ -174,9 +184,8 @@ impl SharedBench<'_> {
             let name = format!("shared home, {name}");
             let value = median(rounds.iter().map(of).collect()).unwrap_or(0.0);
             say(&format!("{name}: {value:.2} {unit}"));
-            results.growth.retain(|figure| figure.name != name);
             let (unit, how) = (unit.to_owned(), how.to_owned());
-            results.growth.push(Figure { name, value, unit, budget: None, how });
+            results.set_growth(BudgetedFigure { name, value, unit, budget: None, how, measured: String::new() });
         };
         let how = format!("{} links, memory for a tenth, Zipf 1.0, 5,000 requests/s", self.order.links);
         add("redirects from memory", "%", &how, &|round| 100.0 * round.from_memory);
@@ -194,14 +203,4 @@ fn cache(admin: u16) -> Result<(f64, f64)> {
     let number =
         |path: &str| status.pointer(path).and_then(Value::as_f64).with_context(|| format!("the status has no {path}"));
     Ok((number("/cache/hit")?, number("/cache/miss")?))
-}
-
-/// Returns the bytes of all files below a folder.
-pub(crate) fn bytes_below(folder: &Path) -> Result<u64> {
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(folder)? {
-        let (entry, about) = entry.and_then(|entry| entry.metadata().map(|about| (entry, about)))?;
-        bytes += if about.is_dir() { bytes_below(&entry.path())? } else { about.len() };
-    }
-    Ok(bytes)
 }

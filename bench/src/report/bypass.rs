@@ -1,12 +1,9 @@
 //! The comparison of kernel bypass, as a table for the terminal and as a section of the page. Pure.
 
-use super::format::{number, verdict, write_machine};
+use super::format::{ReportColumn, number, verdict, write_machine};
 use crate::results::{BypassResults, ComparedFigure, Sample, median_of, rounds_of};
 
-/// A column: its heading, its value in a run, and its decimal places.
-type Column = (&'static str, fn(&Sample) -> f64, usize);
-
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [ReportColumn; 6] = [
     ("right answers/s", |sample| sample.throughput, 0),
     ("server CPU µs", Sample::cpu_micros, 2),
     ("machine CPU µs", |sample| sample.machine_micros, 2),
@@ -91,11 +88,11 @@ fn errors(results: &BypassResults, subject: &str, scenario: &str) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Budget, Figure, Run, Subject};
+    use crate::results::{Budget, BudgetedFigure, MeasuredRun, MeasuredServer};
 
     #[test]
     fn budgets_and_both_datapaths_are_shown() {
-        let run = |errors| Run {
+        let run = |errors| MeasuredRun {
             subject: "carom over bypass".to_owned(),
             scenario: "64 connections".to_owned(),
             sample: Sample {
@@ -107,14 +104,15 @@ mod tests {
                 ..Sample::default()
             },
         };
-        let figure = Figure {
+        let figure = BudgetedFigure {
             name: "server CPU".to_owned(),
             value: 0.7,
             unit: "times".to_owned(),
             budget: Some(Budget::AtMost(0.6)),
             how: "a median".to_owned(),
+            measured: String::new(),
         };
-        let subject = Subject {
+        let subject = MeasuredServer {
             name: "carom over bypass".to_owned(),
             version: "1".to_owned(),
             settings: "x".to_owned(),

@@ -4,9 +4,9 @@ use super::format::write_machine;
 use crate::results::{FleetResults, FleetRun, median};
 
 /// A column: its heading, its value in a run, and its decimal places.
-type Column = (&'static str, fn(&FleetRun) -> Option<f64>, usize);
+type FleetColumn = (&'static str, fn(&FleetRun) -> Option<f64>, usize);
 
-const COLUMNS: [Column; 5] = [
+const COLUMNS: [FleetColumn; 5] = [
     ("right answers/s", |run| Some(run.throughput), 0),
     ("Redis commands each", |run| Some(run.redis?.commands), 3),
     ("Redis bytes each", |run| Some(run.redis?.bytes), 0),
@@ -15,7 +15,7 @@ const COLUMNS: [Column; 5] = [
 ];
 
 /// Returns the median of a figure over the rounds of a subject in a scenario, as text.
-fn cell(results: &FleetResults, subject: &str, scenario: &str, (_, pick, digits): Column) -> String {
+fn cell(results: &FleetResults, subject: &str, scenario: &str, (_, pick, digits): FleetColumn) -> String {
     let runs = results.runs.iter().filter(|run| run.subject == subject && run.scenario == scenario);
     median(runs.filter_map(pick).collect()).map_or("-".to_owned(), |value| format!("{value:.digits$}"))
 }

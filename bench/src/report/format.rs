@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::results::{Budget, Figure, Machine};
+use crate::results::{BenchMachine, Budget, BudgetedFigure, Sample};
+
+/// A column of a report: its heading, its value in a run, and its decimal places.
+pub(super) type ReportColumn = (&'static str, fn(&Sample) -> f64, usize);
 
 /// Formats a figure with as many decimal places as are meaningful.
 pub(super) fn number(value: f64) -> String {
@@ -14,7 +17,7 @@ pub(super) fn number(value: f64) -> String {
 }
 
 /// Returns the budget of a figure and whether the figure reaches it; an empty text without a budget.
-pub(super) fn verdict(figure: &Figure) -> String {
+pub(super) fn verdict(figure: &BudgetedFigure) -> String {
     let Some(budget) = figure.budget else { return String::new() };
     let bound = match budget {
         Budget::AtMost(bound) => format!("at most {}", number(bound)),
@@ -24,7 +27,7 @@ pub(super) fn verdict(figure: &Figure) -> String {
 }
 
 /// Writes a paragraph about the machine of a measurement.
-pub(super) fn write_machine(out: &mut String, what: &str, machine: &Machine) -> std::fmt::Result {
+pub(super) fn write_machine(out: &mut String, what: &str, machine: &BenchMachine) -> std::fmt::Result {
     let kind = if machine.is_virtual { "a virtual machine" } else { "bare metal" };
     let memory = machine.memory as f64 / f64::from(1u32 << 30);
     writeln!(

@@ -1,17 +1,22 @@
 //! The servers of the comparison: their commands, their settings, and their helpers.
 
 use std::fmt::Write as _;
+use std::io::{BufWriter, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
 use crate::data;
 use crate::servers::process::{Server, free_port};
+use crate::terminal::say;
 
 /// Number of links in the maps of servers that are not meant for millions.
 pub(crate) const MAP_LINKS: u64 = 100_000;
+
+/// Number of links of a new data directory between two lines that say how many an import has got.
+const SAY_EVERY_LINKS: u64 = 10_000_000;
 
 /// Names of all subjects, in the order of reports.
 pub(crate) const NAMES: [&str; 10] = [
@@ -149,6 +154,12 @@ pub(crate) fn written(path: &Path, text: &str) -> Result<String> {
 
 /// Returns a data directory of carom with the first `count` links. Created on first use.
 pub(crate) fn carom_data(place: &BenchDirs, count: u64) -> Result<PathBuf> {
+    carom_data_for(place, count, &[])
+}
+
+/// Returns a data directory as [`carom_data`]. On first use, the import also writes the files that the start of a node with
+/// these settings reads. The settings are for the environment.
+pub(crate) fn carom_data_for(place: &BenchDirs, count: u64, settings: &[String]) -> Result<PathBuf> {
     let folder = place.data.join(format!("carom-{count}"));
     let complete = folder.join("complete");
     if complete.exists() {
@@ -157,18 +168,46 @@ pub(crate) fn carom_data(place: &BenchDirs, count: u64) -> Result<PathBuf> {
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;
     }
-    let links = data::export(&place.data, count)?;
-    let status = Command::new(place.programs.join("carom"))
-        .args(["import", "--data-dir"])
-        .arg(&folder)
-        .arg(&links)
-        .status()
-        .context("carom cannot be started")?;
+    import_first(place, &folder, count, settings)?;
+    std::fs::write(complete, "")?;
+    Ok(folder)
+}
+
+/// Imports the first `count` links into a new data directory, through a pipe: a file of 100 million would take 15 GB.
+fn import_first(place: &BenchDirs, folder: &Path, count: u64, settings: &[String]) -> Result<()> {
+    let mut command = Command::new("env");
+    command.args(settings).arg(place.programs.join("carom")).args(["import", "--data-dir"]).arg(folder).arg("-");
+    let mut child = command.stdin(Stdio::piped()).spawn().context("carom cannot be started")?;
+    let pipe = child.stdin.take().context("the import has a pipe")?;
+    let written = write_first(BufWriter::with_capacity(1 << 20, pipe), count);
+    let status = child.wait()?;
+    // An import that has failed reads no further, and says why.
     if !status.success() {
         bail!("carom import ended with {status}");
     }
-    std::fs::write(complete, "")?;
-    Ok(folder)
+    written
+}
+
+/// Writes the first `count` links, and closes `out`.
+fn write_first(mut out: impl Write, count: u64) -> Result<()> {
+    for number in 0..count {
+        data::write_link(&mut out, number)?;
+        if (number + 1).is_multiple_of(SAY_EVERY_LINKS) {
+            say(&format!("{} of {count} links sent to the import", number + 1));
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// Imports a file of links into a new data directory.
+pub(crate) fn import(place: &BenchDirs, folder: &Path, links: &Path) -> Result<()> {
+    let mut command = Command::new(place.programs.join("carom"));
+    let status = command.args(["import", "--data-dir"]).arg(folder).arg(links).status();
+    let status = status.context("carom cannot be started")?;
+    if !status.success() {
+        bail!("carom import ended with {status}");
+    }
+    Ok(())
 }
 
 /// Returns the command that starts carom on some cores.
@@ -374,9 +413,9 @@ fn floor(name: &'static str, place: &BenchDirs, address: SocketAddr, word: &str)
 
 /// Loads the links into Redis, through its own protocol.
 fn fill_redis(address: SocketAddr, count: u64) -> Result<()> {
-    use std::io::{BufRead, BufReader, Write};
+    use std::io::{BufRead, BufReader};
     let stream = std::net::TcpStream::connect(address)?;
-    let mut out = std::io::BufWriter::new(stream.try_clone()?);
+    let mut out = BufWriter::new(stream.try_clone()?);
     let mut answers = BufReader::new(stream);
     for first in (0..count).step_by(1_000) {
         for number in first..(first + 1_000).min(count) {

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::terminal::say;
+
 /// Time within which a server must answer for the first time.
 const START_TIME_MAX: Duration = Duration::from_secs(120);
 
@@ -24,6 +26,9 @@ const IDLE_TIME_MAX: Duration = Duration::from_secs(600);
 /// Span and highest share of a CPU of an idle server.
 const IDLE_SPAN: Duration = Duration::from_secs(1);
 const IDLE_SHARE_MAX: f64 = 0.1;
+
+/// Interval between two lines that say what a measurement waits for.
+pub(crate) const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// Interval between two checks.
 const CHECK_PROCESS_EVERY: Duration = Duration::from_millis(2);
@@ -41,7 +46,7 @@ pub(crate) struct Server {
 
 /// CPU time of a server, in seconds.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
-pub(crate) struct Cpu {
+pub(crate) struct ServerCpu {
     /// CPU time in user mode.
     pub(crate) user: f64,
     /// CPU time in the kernel.
@@ -77,21 +82,26 @@ impl Server {
             .spawn()
             .with_context(|| format!("{} cannot be started", command[0]))?;
         let mut server = Server { child, address };
-        server.await_listening(time_max).with_context(|| {
+        server.await_listening(time_max, log).with_context(|| {
             let said = std::fs::read_to_string(log).unwrap_or_default();
             format!("`{}` does not listen on {address}; it said:\n{said}", command.join(" "))
         })?;
         Ok(server)
     }
 
-    fn await_listening(&mut self, time_max: Duration) -> Result<()> {
-        let begin = Instant::now();
+    fn await_listening(&mut self, time_max: Duration, log: &Path) -> Result<()> {
+        let (begin, mut said) = (Instant::now(), Instant::now());
         while TcpStream::connect(self.address).is_err() {
             if let Some(status) = self.child.try_wait()? {
                 bail!("it ended: {status}");
             }
             if begin.elapsed() > time_max {
                 bail!("waited {time_max:?} in vain");
+            }
+            if said.elapsed() >= SAY_EVERY {
+                said = Instant::now();
+                let seconds = begin.elapsed().as_secs();
+                say(&format!("{seconds} s: {} does not listen yet; its log: {}", self.address, last_line(log)));
             }
             std::thread::sleep(CHECK_PROCESS_EVERY);
         }
@@ -116,23 +126,23 @@ impl Server {
     }
 
     /// Returns the CPU time of all processes and threads of the server so far.
-    pub(crate) fn cpu(&self) -> Cpu {
-        let mut cpu = Cpu::default();
+    pub(crate) fn cpu(&self) -> ServerCpu {
+        let mut cpu = ServerCpu::default();
         for pid in self.processes() {
-            cpu = cpu.and(Cpu::of_process(pid));
+            cpu = cpu.and(ServerCpu::of_process(pid));
         }
         cpu
     }
 
     /// Returns the CPU time so far of the server's threads whose names begin with `prefix`.
-    pub(crate) fn cpu_of_threads(&self, prefix: &str) -> Cpu {
+    pub(crate) fn cpu_of_threads(&self, prefix: &str) -> ServerCpu {
         let tasks = |pid: u32| std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         let is_named = |comm: std::io::Result<String>| comm.is_ok_and(|comm| comm.starts_with(prefix));
         let tasks = self.processes().into_iter().flat_map(tasks).map(|task| task.path());
         let named = tasks.filter(|task| is_named(std::fs::read_to_string(task.join("comm"))));
-        let used =
-            named.map(|task| std::fs::read_to_string(task.join("stat")).map_or(Cpu::default(), |stat| cpu_of(&stat)));
-        used.fold(Cpu::default(), Cpu::and)
+        let used = named
+            .map(|task| std::fs::read_to_string(task.join("stat")).map_or(ServerCpu::default(), |stat| cpu_of(&stat)));
+        used.fold(ServerCpu::default(), ServerCpu::and)
     }
 
     /// Waits until the server has finished the work of its start, such as writing an image of its data.
@@ -140,13 +150,18 @@ impl Server {
     /// # Errors
     /// If it still works after a long time.
     pub(crate) fn await_idle(&self) -> Result<()> {
-        let begin = Instant::now();
+        let (begin, mut said) = (Instant::now(), Instant::now());
         while begin.elapsed() < IDLE_TIME_MAX {
             let before = self.cpu();
             std::thread::sleep(IDLE_SPAN);
-            let used = self.cpu().since(before);
-            if used.user + used.system < IDLE_SHARE_MAX * IDLE_SPAN.as_secs_f64() {
+            let used = self.cpu().since(before).total();
+            if used < IDLE_SHARE_MAX * IDLE_SPAN.as_secs_f64() {
                 return Ok(());
+            }
+            if said.elapsed() >= SAY_EVERY {
+                said = Instant::now();
+                let share = 100.0 * used / IDLE_SPAN.as_secs_f64();
+                say(&format!("{} s: {} still uses {share:.0} % of a CPU", begin.elapsed().as_secs(), self.address));
             }
         }
         bail!("it still works without load, after {IDLE_TIME_MAX:?}")
@@ -198,6 +213,12 @@ impl Drop for Server {
     }
 }
 
+/// Returns the last line of a log; nothing if it has none.
+fn last_line(log: &Path) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    String::from_utf8_lossy(&text).trim_end().rsplit('\n').next().unwrap_or_default().to_owned()
+}
+
 /// Returns the kernel thread that handles packets on a CPU when they are too many for interrupts; `None` if this
 /// process cannot see it.
 pub(crate) fn softirq_thread(cpu: usize) -> Option<u32> {
@@ -207,20 +228,21 @@ pub(crate) fn softirq_thread(cpu: usize) -> Option<u32> {
     pids.find(|pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == name))
 }
 
-impl Cpu {
+impl ServerCpu {
     /// Returns the CPU time of a process so far; none if it has ended.
-    pub(crate) fn of_process(pid: u32) -> Cpu {
-        std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(Cpu::default(), |text| cpu_of(&text))
+    pub(crate) fn of_process(pid: u32) -> ServerCpu {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(ServerCpu::default(), |text| cpu_of(&text))
     }
 
     /// Returns the CPU time of all children of this process that have ended.
-    pub(crate) fn of_ended_children() -> Cpu {
-        std::fs::read_to_string("/proc/self/stat").map_or(Cpu::default(), |text| times_from(&text, ENDED_CHILDREN))
+    pub(crate) fn of_ended_children() -> ServerCpu {
+        std::fs::read_to_string("/proc/self/stat")
+            .map_or(ServerCpu::default(), |text| times_from(&text, ENDED_CHILDREN))
     }
 
     /// Returns the sum of two CPU times.
-    pub(crate) fn and(self, other: Cpu) -> Cpu {
-        Cpu { user: self.user + other.user, system: self.system + other.system }
+    pub(crate) fn and(self, other: ServerCpu) -> ServerCpu {
+        ServerCpu { user: self.user + other.user, system: self.system + other.system }
     }
 
     /// Returns the time in user mode and in the kernel together, in seconds.
@@ -229,8 +251,8 @@ impl Cpu {
     }
 
     /// Returns the CPU time used since `before`.
-    pub(crate) fn since(self, before: Cpu) -> Cpu {
-        Cpu { user: self.user - before.user, system: self.system - before.system }
+    pub(crate) fn since(self, before: ServerCpu) -> ServerCpu {
+        ServerCpu { user: self.user - before.user, system: self.system - before.system }
     }
 }
 
@@ -238,16 +260,16 @@ impl Cpu {
 const OWN: usize = 11;
 const ENDED_CHILDREN: usize = 13;
 
-fn cpu_of(stat: &str) -> Cpu {
+fn cpu_of(stat: &str) -> ServerCpu {
     times_from(stat, OWN)
 }
 
 /// Returns the times at an index in a `stat` file. The name in parentheses may contain anything.
-fn times_from(stat: &str, place: usize) -> Cpu {
+fn times_from(stat: &str, place: usize) -> ServerCpu {
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
     let mut times =
         behind.split_whitespace().skip(place).map(|text| text.parse::<f64>().unwrap_or(0.0) / TICKS_PER_SECOND);
-    Cpu { user: times.next().unwrap_or(0.0), system: times.next().unwrap_or(0.0) }
+    ServerCpu { user: times.next().unwrap_or(0.0), system: times.next().unwrap_or(0.0) }
 }
 
 fn kibibytes(text: &str, name: &str) -> u64 {
@@ -260,12 +282,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn last_line_of_a_log_is_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        assert_eq!(last_line(&log), "");
+        std::fs::write(&log, "starting\njoining links=5\n").unwrap();
+        assert_eq!(last_line(&log), "joining links=5");
+    }
+
+    #[test]
     fn figures_of_proc_are_read() {
         let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 900 0 0 0 1250 340 0 0 20 0 3 0 100 0 0";
-        assert_eq!(cpu_of(stat), Cpu { user: 12.5, system: 3.4 });
+        assert_eq!(cpu_of(stat), ServerCpu { user: 12.5, system: 3.4 });
         let parent = stat.replace(" 1250 340 0 0 ", " 1250 340 70 20 ");
-        assert_eq!(times_from(&parent, ENDED_CHILDREN), Cpu { user: 0.7, system: 0.2 });
+        assert_eq!(times_from(&parent, ENDED_CHILDREN), ServerCpu { user: 0.7, system: 0.2 });
         assert_eq!(kibibytes("Rss:  100 kB\nPss:   42 kB\n", "Pss:"), 42);
-        assert_eq!((cpu_of(""), kibibytes("", "Pss:")), (Cpu::default(), 0));
+        assert_eq!((cpu_of(""), kibibytes("", "Pss:")), (ServerCpu::default(), 0));
     }
 }

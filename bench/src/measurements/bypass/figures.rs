@@ -2,7 +2,9 @@
 
 use super::scenarios::{MANY, RENEWED, SATURATED, STEADY, WITH_TLS};
 use super::servers::{OVER_BYPASS, OVER_KERNEL, REFERENCE};
-use crate::results::{Budget, BypassResults, ComparedFigure, Figure, Sample, median, median_of, ratio_of, rounds_of};
+use crate::results::{
+    Budget, BudgetedFigure, BypassResults, ComparedFigure, Sample, median, median_of, ratio_of, rounds_of,
+};
 
 /// Figures that are ratios to nginx: name, scenario, figure of a run, and the highest ratio.
 type Ratio = (&'static str, &'static str, fn(&Sample) -> f64, f64);
@@ -22,7 +24,8 @@ pub(super) fn of(results: &BypassResults) -> Vec<ComparedFigure> {
     let mut add = |name: &str, value: Option<f64>, kernel: Option<f64>, unit: &str, most: Option<f64>, how: &str| {
         let Some(value) = value else { return };
         let (name, unit, how) = (name.to_owned(), unit.to_owned(), how.to_owned());
-        let figure = Figure { name, value, unit, budget: most.map(Budget::AtMost), how };
+        let figure =
+            BudgetedFigure { name, value, unit, budget: most.map(Budget::AtMost), how, measured: String::new() };
         figures.push(ComparedFigure { figure, kernel });
     };
     for (name, scenario, pick, most) in RATIOS {
@@ -66,12 +69,13 @@ fn measured(value: f64) -> Option<f64> {
 /// Compares the export of many links over bypass with that over kernel sockets.
 fn export(results: &BypassResults) -> Option<ComparedFigure> {
     let rounds = results.export_over_bypass.iter().zip(&results.export_over_kernel);
-    let figure = Figure {
+    let figure = BudgetedFigure {
         name: "export of links, bytes/s relative to kernel sockets".to_owned(),
         value: median(rounds.map(|(bypass, kernel)| bypass / kernel).collect())?,
         unit: "times".to_owned(),
         budget: Some(Budget::AtLeast(0.5)),
         how: "up to 256 MiB over one connection; median of the rounds' ratios".to_owned(),
+        measured: String::new(),
     };
     Some(ComparedFigure { figure, kernel: None })
 }
@@ -88,10 +92,10 @@ fn without_cipher(results: &BypassResults) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::Run;
+    use crate::results::MeasuredRun;
 
     fn results() -> BypassResults {
-        let run = |subject: &str, scenario: &str, micros: f64| Run {
+        let run = |subject: &str, scenario: &str, micros: f64| MeasuredRun {
             subject: subject.to_owned(),
             scenario: scenario.to_owned(),
             sample: Sample {
