@@ -119,7 +119,7 @@ impl States {
         self.0.iter().find(|(index, _)| *index >= from && part_of(*index) == part)
     }
 
-    /// All of them.
+    /// Iterates over all codes.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &(Index, State)> {
         self.0.iter()
     }

@@ -70,6 +70,8 @@ pub(crate) enum Guard {
     Unsure,
     /// Origins that lack a batch take turns.
     Turns,
+    /// A slot is free for another origin once its rows are removed.
+    Emptied,
 }
 
 /// The faults of a schedule.
@@ -267,7 +269,7 @@ impl World {
             }
             74..80 => self.give(node).is_ok(),
             80..87 => self.take(node).is_ok(),
-            87..89 => self.nodes[node].search(),
+            87..89 => self.nodes[node].search(guard),
             89 => self.late(),
             90 => {
                 let server = self.rng.below(3);
@@ -376,7 +378,7 @@ impl World {
             (0..3).for_each(|_| _ = self.nodes[node].fold(guard));
         }
         if self.rng.permille(100) {
-            self.nodes[node].search();
+            self.nodes[node].search(guard);
         }
     }
 

@@ -4,7 +4,7 @@
 
 use carom::bridge::{StreamChange, WriterOrder};
 use carom_model::replication::Partition;
-use carom_model::replication::follow::{Read, StreamEntry, StreamPosition, check_position};
+use carom_model::replication::follow::{StreamEntry, StreamPosition, StreamRead, check_position};
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::ReceivedState;
 
@@ -78,8 +78,8 @@ impl Node {
         let entries = redis.stream(part).entries(follower.position, most);
         let partition = Partition(part as u8);
         match check_position_without(guard, follower.position, entries) {
-            Read::Quiet => return false,
-            Read::Next(entries, to) => {
+            StreamRead::Quiet => return false,
+            StreamRead::Next(entries, to) => {
                 if !follower.expected.is_empty() {
                     let places: Vec<StreamPosition> = entries.iter().map(StreamPosition::of).collect();
                     follower.expected.retain(|expected| !places.contains(expected));
@@ -89,7 +89,7 @@ impl Node {
                 let states = entries.iter().map(|entry| decode(entry, reads)).collect();
                 self.followed.push_back(adapter::followed(part, states, to));
             }
-            Read::Gap => {
+            StreamRead::Gap => {
                 let at = redis.end(part, now);
                 *follower = Follower { gaps_open: follower.gaps_open + 1, ..Follower::at(Some(at)) };
                 self.followed.push_back(WriterOrder::PositionLost { partition, at });
@@ -100,7 +100,7 @@ impl Node {
 
     /// True if a stream was read to its end.
     pub(crate) fn has_read(&self, part: usize, redis: &Redis) -> bool {
-        redis.stream(part).read(self.followers[part].position, usize::MAX) == Read::Quiet
+        redis.stream(part).read(self.followers[part].position, usize::MAX) == StreamRead::Quiet
     }
 
     /// True if a comparison can go on without Redis, or waits for it.
@@ -183,16 +183,20 @@ impl Node {
     }
 }
 
-fn check_position_without(guard: Option<Guard>, position: Option<StreamPosition>, entries: Vec<StreamEntry>) -> Read {
+fn check_position_without(
+    guard: Option<Guard>,
+    position: Option<StreamPosition>,
+    entries: Vec<StreamEntry>,
+) -> StreamRead {
     let first = entries.first().map(StreamPosition::of);
     match (guard, position, first) {
         (Some(Guard::Check), Some(place), Some(first)) if first.id == place.id => check_position(Some(first), entries),
         (Some(Guard::Gap), Some(place), first) => match first {
-            None => Read::Quiet,
+            None => StreamRead::Quiet,
             Some(first) if first.id == place.id => check_position(Some(first), entries),
             Some(_) => {
                 let to = StreamPosition::of(&entries[entries.len() - 1]);
-                Read::Next(entries, to)
+                StreamRead::Next(entries, to)
             }
         },
         _ => check_position(position, entries),

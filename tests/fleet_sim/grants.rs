@@ -4,18 +4,24 @@
 //! with two links, whose data a failover cuts off, a dump sets back, or a restart empties. A server that was replaced still
 //! answers some nodes. Nodes report link by link, and may meet another server, or be killed, between any two pieces of a
 //! report. Commands are lost, carried out without an answer, or late. A node that stops leaves its totals to the others, which
-//! no longer wait for it.
+//! no longer wait for it. When it runs again, it gets visits once all others have heard of it.
 //!
 //! The promises:
 //!
-//! 1. No link is visited more often than its maximum, at any time.
+//! 1. Nodes get at most as many visits of a link as its maximum says, so it is not visited more often, at any time.
 //! 2. Once everything is well, all nodes get visits until none are left.
+//!
+//! Nodes join that have never heard of the others, also with a copy of the store of one (`grants/newcomers.rs`). A Redis that
+//! was emptied lacks the links, too, until a node brings them back.
 //!
 //! The model leaves out:
 //!
-//! * Members that come and go: all nodes have heard of each other before the first step.
+//! * Members that leave for good.
 //! * Links that end, and changes of the maximum.
-//! * Nodes that do not hear that a stopped node runs again.
+//! * Nodes that are stopped while another one runs again: they hear of it before they start.
+
+mod newcomers;
+mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,6 +54,14 @@ pub(crate) enum Guard {
     Later,
     /// A process knows the other nodes of an earlier one.
     Holders,
+    /// A node stores what a stopped node has left before it no longer waits for it.
+    Handover,
+    /// A process gets visits only once the other nodes have heard of it.
+    Introduction,
+    /// A node that comes back to an emptied Redis begins another epoch before Redis gets links back.
+    Rival,
+    /// A node that joins with a copy of a store waits for the node of that store.
+    Copied,
 }
 
 /// The faults of a schedule.
@@ -61,21 +75,30 @@ struct Faults {
     dump: bool,
     stale: bool,
     stop: bool,
+    join: bool,
 }
 
 impl Faults {
     fn draw(rng: &mut Rng) -> Faults {
         let mut any = || rng.permille(500);
         let (command, kill, cut, empty) = (any(), any(), any(), any());
-        Faults { command, kill, cut, empty, failover: any(), dump: any(), stale: any(), stop: any() }
+        let mut faults =
+            Faults { command, kill, cut, empty, failover: any(), dump: any(), stale: any(), stop: any(), join: any() };
+        if faults.stop && any() {
+            // These lose visits that were granted, and keep nodes from hearing of each other.
+            (faults.command, faults.kill, faults.cut, faults.stale) = (false, false, false, false);
+        }
+        faults
     }
 }
 
 /// The last heartbeat of a node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Beat {
-    /// The time by the clock of Redis, which is never set back.
+    /// The time by the clock of Redis, which is never set back. It is the number of the heartbeat, too.
     time: u64,
+    /// The heartbeats of the other nodes that the node had heard before.
+    heard: BTreeMap<usize, u64>,
     /// The totals that the node has left, if it was stopped.
     left: Option<[u64; LINKS]>,
 }
@@ -86,6 +109,8 @@ struct Data {
     ledger: GrantLedger,
     totals: [u64; LINKS],
     beats: BTreeMap<usize, Beat>,
+    /// True if the links are there.
+    has_links: bool,
 }
 
 /// A server that is the master, or was.
@@ -118,49 +143,21 @@ struct Node {
     is_cut: bool,
     /// True once a heartbeat of this process was answered.
     has_beaten: bool,
+    /// The first heartbeat of this process.
+    first: Option<u64>,
+    /// True once all other nodes have heard of this process.
+    is_introduced: bool,
+    /// The heartbeats of the other nodes that Redis had at the last one of this process.
+    heard: BTreeMap<usize, u64>,
     is_stopped: bool,
     /// The times of the latest heartbeats that this process has heard.
     latest: BTreeMap<usize, u64>,
     /// The nodes that an earlier process has heard of, and that this one has not seen run, each with the time of a heartbeat.
     unseen: BTreeMap<usize, Option<u64>>,
-}
-
-impl Node {
-    /// Begins another process on the same disk.
-    fn restart(&mut self) {
-        (self.pass, self.has_beaten, self.is_stopped) = (None, false, false);
-        self.latest.clear();
-        self.unseen = self.known.iter().map(|other| (*other, None)).collect();
-    }
-
-    /// Hears that a node that was stopped runs again.
-    fn hear_start(&mut self, other: usize, time: u64) {
-        self.latest.insert(other, time);
-        self.known.insert(other);
-        self.unseen.remove(&other);
-    }
-
-    /// Hears the heartbeats of the other nodes, as `heartbeat/departures.rs` does. Takes over what a stopped node has left.
-    fn hear(&mut self, node: usize, beats: &BTreeMap<usize, Beat>) {
-        for (other, beat) in beats.iter().filter(|(other, _)| **other != node) {
-            let latest = self.latest.entry(*other).or_default();
-            *latest = beat.time.max(*latest);
-            let is_latest = *latest == beat.time;
-            if beat.left.is_none() {
-                let before = self.unseen.get_mut(other).and_then(|before| before.replace(beat.time));
-                if before.is_some_and(|before| before != beat.time) {
-                    self.unseen.remove(other);
-                }
-            }
-            let is_last = is_latest && !self.unseen.contains_key(other);
-            if let Some(left) = beat.left.filter(|_| is_last) {
-                self.taken.iter_mut().zip(left).for_each(|(taken, left)| *taken = left.max(*taken));
-                self.known.remove(other);
-            } else {
-                self.known.insert(*other);
-            }
-        }
-    }
+    has_links: bool,
+    /// The time since which the last epoch is the last one, and true once the node has heard of all live nodes since.
+    epoch_at: u64,
+    is_settled: bool,
 }
 
 /// A command.
@@ -169,7 +166,9 @@ enum Command {
     /// Requests visits of a link.
     Allow { node: usize, link: usize, known: GrantEpoch, taken: u64, others: Vec<String> },
     /// Asks for the epoch.
-    Look { node: usize, known: GrantEpoch, others: Vec<String> },
+    Look { node: usize, known: GrantEpoch, others: Vec<String>, is_settled: bool },
+    /// Asks for the epoch without a report, with the random number of an epoch that begins.
+    Enter { node: usize, known: GrantEpoch, nonce: u64 },
     /// Reports the total of a link.
     Total { known: GrantEpoch, link: usize, taken: u64 },
     /// Ends a report.
@@ -201,6 +200,8 @@ pub(crate) struct World {
     drawn: u64,
     nodes: Vec<Node>,
     max: [u64; LINKS],
+    /// Visits that nodes got, and those that they made of them.
+    granted: [u64; LINKS],
     made: [u64; LINKS],
     /// Commands on their way that nobody waits for any more, each with the name of its server.
     late: Vec<(String, Command)>,
@@ -217,14 +218,15 @@ impl Simulation for World {
         let mut rng = Rng::new(seed ^ 0x6772_616e_7473);
         let faults = Faults::draw(&mut rng);
         let max = [(); LINKS].map(|()| 6 + rng.below(20) as u64);
-        let nodes = (0..2 + rng.below(2)).map(|_| Node::default()).collect();
-        let servers = vec![Server { name: "s0".to_owned(), data: Data::default() }];
+        let nodes = (0..1 + rng.below(3)).map(|_| Node { has_links: true, ..Node::default() }).collect();
+        let servers = vec![Server { name: "s0".to_owned(), data: Data { has_links: true, ..Data::default() } }];
         let (replica, dump, late) = (Data::default(), Data::default(), Vec::new());
-        let (step, drawn, made) = (0, 0, [0; LINKS]);
+        let (step, drawn, granted, made) = (0, 0, [0; LINKS], [0; LINKS]);
         let mut world =
-            World { rng, guard, trace, step, faults, servers, replica, dump, drawn, nodes, max, made, late };
+            World { rng, guard, trace, step, faults, servers, replica, dump, drawn, nodes, max, granted, made, late };
         note!(world, "{} nodes, maxima {max:?}, {faults:?}", world.nodes.len());
-        for _ in 0..2 {
+        // A node hears of another one, then tells it, and that one hears that.
+        for _ in 0..4 {
             (0..world.nodes.len()).for_each(|node| world.beat(node));
         }
         world
@@ -238,18 +240,19 @@ impl Simulation for World {
         self.step = number;
         let (node, link) = (self.rng.below(self.nodes.len()), self.rng.below(LINKS));
         if self.nodes[node].is_stopped {
-            if self.rng.permille(200) {
+            if self.rng.permille(100) {
                 self.start(node);
             }
             return self.check();
         }
         match self.rng.below(100) {
             0..30 => self.visit(node, link),
-            30..58 => self.report(node),
-            58..64 => self.beat(node),
+            30..54 => self.report(node),
+            54..64 => self.beat(node),
             64..70 => self.replica = self.servers[self.master()].data.clone(),
-            70..79 => self.meet(node),
-            79..82 => self.late_command(),
+            70..77 => self.meet(node),
+            77..80 => self.bring_back(node),
+            80..82 => self.late_command(),
             _ => self.fault(node),
         }
         self.check()
@@ -265,12 +268,10 @@ impl Simulation for World {
         for _ in 0..ROUNDS_MAX {
             let mut is_over = true;
             for node in 0..self.nodes.len() {
+                self.bring_back(node);
                 self.beat(node);
                 is_over &= self.nodes[node].pass.is_none();
-                self.begin_report(node);
-                while self.nodes[node].pass.is_some() {
-                    self.report_next(node);
-                }
+                self.report_all(node);
                 for link in 0..LINKS {
                     self.visit(node, link);
                     self.check()?;
@@ -301,8 +302,11 @@ impl World {
     }
 
     fn check(&self) -> Result<(), String> {
-        let over = (0..LINKS).find(|&link| self.made[link] > self.max[link]);
-        over.map_or(Ok(()), |link| Err(format!("{} visits of link {link}, of {}", self.made[link], self.max[link])))
+        let over = (0..LINKS).find(|&link| self.granted[link].max(self.made[link]) > self.max[link]);
+        over.map_or(Ok(()), |link| {
+            let (granted, made, max) = (self.granted[link], self.made[link], self.max[link]);
+            Err(format!("nodes got {granted} visits of link {link} and made {made}, of {max}"))
+        })
     }
 
     /// Carries out a command, as the scripts do.
@@ -326,13 +330,20 @@ impl World {
                 data.totals[link] = before + given;
                 Answer::Granted { given, taken: before + given }
             }
-            Command::Look { node, known, others } => {
+            Command::Look { node, known, others, is_settled } => {
                 let (epoch, node) = (data.ledger.enter(last(known), nonce, server), name(node));
                 let is_reported = data.ledger.has_report(&node);
                 if epoch == known && is_reported {
                     data.ledger.report(&node, &others);
+                    if is_settled && !others.is_empty() {
+                        data.ledger.complete(&node, if waits { &others } else { &[] });
+                    }
                 }
                 Answer::Epoch(epoch, is_reported)
+            }
+            Command::Enter { node, known, nonce } => {
+                let epoch = data.ledger.enter(last(known), nonce, server);
+                Answer::Epoch(epoch, data.ledger.has_report(&name(node)))
             }
             Command::Total { known, link, taken } => {
                 let is_same = data.ledger.enter(known, nonce, server) == known;
@@ -385,13 +396,25 @@ impl World {
     }
 
     fn beat(&mut self, node: usize) {
-        let time = self.number();
+        let (time, keeps_own) = (self.number(), self.leaves_out(Guard::Handover));
         let of = &mut self.nodes[node];
-        if !of.is_cut {
-            let beats = &mut self.servers[of.at].data.beats;
-            beats.insert(node, Beat { time, left: None });
-            of.hear(node, beats);
-            of.has_beaten = true;
+        if of.is_cut {
+            return;
+        }
+        let beats = &mut self.servers[of.at].data.beats;
+        beats.insert(node, Beat { time, heard: of.heard.clone(), left: None });
+        of.first.get_or_insert(time);
+        of.hear(node, beats, keeps_own);
+        of.has_beaten = true;
+        self.settle(node);
+        let of = &mut self.nodes[node];
+        let beats = &self.servers[of.at].data.beats;
+        if !of.is_introduced && of.have_all_heard(node, beats) {
+            of.is_introduced = true;
+            note!(self, "all nodes that node {node} knows have heard of it");
+            // Those that are stopped hear of it before they start.
+            let others = self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != node);
+            others.for_each(|(_, other)| _ = other.known.insert(node));
         }
     }
 
@@ -400,22 +423,20 @@ impl World {
         let time = self.number();
         let of = &mut self.nodes[node];
         if !of.is_cut && of.has_beaten {
-            self.servers[of.at].data.beats.insert(node, Beat { time, left: Some(of.taken) });
+            let beat = Beat { time, heard: of.heard.clone(), left: Some(of.taken) };
+            self.servers[of.at].data.beats.insert(node, beat);
         }
         of.is_stopped = true;
         note!(self, "node {node} stops");
     }
 
-    /// Starts a node that was stopped. The others hear of it.
+    /// Starts a node that was stopped. A process first sends a heartbeat.
     fn start(&mut self, node: usize) {
-        if !self.nodes[node].is_stopped {
-            return;
-        }
-        note!(self, "node {node} starts again");
-        let time = self.number();
-        self.nodes[node].restart();
-        for (_, other) in self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != node) {
-            other.hear_start(node, time);
+        if self.nodes[node].is_stopped {
+            note!(self, "node {node} starts again");
+            self.nodes[node].restart();
+            self.nodes[node].epoch_at = self.number();
+            self.beat(node);
         }
     }
 
@@ -426,21 +447,28 @@ impl World {
 
     fn ask(&mut self, node: usize, link: usize) -> Option<Answer> {
         let of = &self.nodes[node];
-        if !of.has_beaten {
+        let may_get = of.is_introduced || self.leaves_out(Guard::Introduction);
+        if !of.has_beaten || !of.has_links || !may_get {
             return None;
         }
-        let others = self.others(node);
+        let mut others = self.others(node);
+        // No node has an empty name, so its report stays missing.
+        others.extend((!of.is_settled).then(String::new));
         let allow = Command::Allow { node, link, known: of.epoch, taken: of.taken[link], others };
         let answer = self.send(node, allow)?;
         if let Answer::Granted { given, taken } = answer {
             let of = &mut self.nodes[node];
             of.taken[link] = of.taken[link].max(taken);
             of.left[link] += given;
+            self.granted[link] += given;
         }
         Some(answer)
     }
 
     fn visit(&mut self, node: usize, link: usize) {
+        if !self.finds_links(node) {
+            return;
+        }
         if self.nodes[node].left[link] == 0 {
             let answer = self.ask(node, link);
             if matches!(answer, Some(Answer::Missing(missing)) if missing == name(node)) {
@@ -465,17 +493,28 @@ impl World {
         }
     }
 
+    fn report_all(&mut self, node: usize) {
+        self.begin_report(node);
+        while self.nodes[node].pass.is_some() {
+            self.report_next(node);
+        }
+    }
+
     fn begin_report(&mut self, node: usize) {
-        let Node { pass, epoch: known, has_beaten, .. } = self.nodes[node];
+        let Node { pass, epoch: known, has_beaten, is_settled, .. } = self.nodes[node];
         if pass.is_some() || !has_beaten {
             return;
         }
-        let look = Command::Look { node, known, others: self.others(node) };
+        let look = Command::Look { node, known, others: self.others(node), is_settled };
         let Some(Answer::Epoch(epoch, is_reported)) = self.send(node, look) else { return };
         if is_reported && (epoch == known || self.leaves_out(Guard::Later)) {
             return;
         }
+        let now = self.number();
         let of = &mut self.nodes[node];
+        if epoch != known {
+            (of.epoch_at, of.is_settled) = (now, false);
+        }
         (of.epoch, of.pass) = (epoch, Some(Pass { epoch, link: 0 }));
     }
 
@@ -531,9 +570,11 @@ impl World {
                     of.known.clear();
                 }
                 of.restart();
+                self.nodes[node].epoch_at = self.number();
             }
             10..13 if faults.cut => self.nodes[node].is_cut ^= true,
             13..15 if faults.stop => self.stop(node),
+            15 if faults.join => self.join(node),
             _ => {}
         }
     }

@@ -9,9 +9,9 @@ use crate::redis::Redis;
 /// The response to a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
-    /// Nothing yet.
+    /// The request has no result yet.
     Open,
-    /// Nothing, and nothing will come: the node went down.
+    /// The request has no result and gets none: the node went down.
     Doubt,
     /// The request was carried out.
     Done,

@@ -250,6 +250,8 @@ guards! {
 guards! {
     sites::separation::World,
     gap_in_which_states_expired_is_noted: sites::Guard::Lack,
+    gap_lasts_until_all_states_are_compared: sites::Guard::Compared,
+    gap_in_the_first_comparison_is_noted: sites::Guard::Contact,
     site_that_may_lack_states_has_not_read_all: sites::Guard::ReadOfPass,
     visit_of_another_site_counts_once: sites::Guard::VisitOnce,
 }
@@ -274,6 +276,9 @@ guards! {
     another_server_may_lack_grants: grants::Guard::Server,
     replaced_server_grants_nothing: grants::Guard::Later,
     process_knows_the_nodes_of_an_earlier_one: grants::Guard::Holders,
+    totals_of_a_stopped_node_are_stored: grants::Guard::Handover,
+    others_hear_of_a_process_before_its_grants: grants::Guard::Introduction,
+    copy_of_a_store_waits_for_its_node: grants::Guard::Copied,
 }
 
 guards! {
@@ -290,4 +295,5 @@ guards! {
     forgotten_origins_are_noted_by_others: counts::Guard::Lagging,
     publisher_without_an_answer_compares: counts::Guard::Unsure,
     missing_batch_keeps_no_other_origin_waiting: counts::Guard::Turns,
+    slot_is_free_once_its_rows_are_removed: counts::Guard::Emptied,
 }

@@ -268,7 +268,7 @@ impl Node {
     fn leave_out(&mut self, guard: Guard, orders: &mut [WriterOrder], ledger: &Ledger) -> Result<(), String> {
         for order in orders {
             match (guard, order) {
-                (Guard::Withdraw, WriterOrder::Client(_, FleetDecision::NoReply { asked, .. })) => *asked = false,
+                (Guard::Withdraw, WriterOrder::Client(_, FleetDecision::NoReply { was_sent, .. })) => *was_sent = false,
                 (Guard::Passed, WriterOrder::Client(_, FleetDecision::Accepted { echo, .. })) => {
                     self.echoes.push(*echo);
                 }

@@ -21,7 +21,7 @@ use carom::bridge::{CreateAnswer, FleetDecision, StoreRequest, Ticket, WriterOrd
 use carom_model::link::{Link, Reuse};
 use carom_model::replication::State;
 use carom_model::replication::confirmations::{Confirmations, DeliveryReport};
-use carom_model::replication::follow::Read;
+use carom_model::replication::follow::StreamRead;
 use carom_model::replication::passing::PassedBeats;
 use carom_model::replication::rules::{self, Verdict};
 use carom_shards::{CoreId, Policy};
@@ -246,9 +246,9 @@ impl World {
         }
         let began = self.tick();
         match self.redis.streams[0].read(self.nodes[node].writer.position, usize::MAX) {
-            Read::Quiet => {}
-            Read::Next(entries, to) => _ = self.commit(node, followed(&entries, to)),
-            Read::Gap => {
+            StreamRead::Quiet => {}
+            StreamRead::Next(entries, to) => _ = self.commit(node, followed(&entries, to)),
+            StreamRead::Gap => {
                 note!(self, "node {node} has lost its position");
                 self.nodes[node].gaps += 1;
                 let at = self.redis.end(0, self.instant);
@@ -336,7 +336,7 @@ impl World {
         let policy = Policy { valid_until_ms: Some(1), ..Policy::default() };
         let link = Arc::new(Link { policy, ..new_link(index, claim, self.instant) });
         let decision = if is_cut {
-            FleetDecision::NoReply { asked: false, alone: true }
+            FleetDecision::NoReply { was_sent: false, may_decide_alone: true }
         } else {
             let before = self.redis.states.get(index).cloned();
             let verdict = rules::claim(before.as_ref(), &State::Link(Arc::clone(&link)));

@@ -102,7 +102,7 @@ struct Shard {
     made: Vec<StreamPosition>,
 }
 
-/// All of Redis.
+/// The whole state of Redis.
 #[derive(Debug)]
 pub(crate) struct Redis {
     /// The partition that was changed last.
@@ -347,7 +347,7 @@ impl Redis {
         self.counter_dump.clone()
     }
 
-    /// Another server answers for the counter, and has this.
+    /// Lets another server answer for the counter, with this value.
     pub(crate) fn move_counter(&mut self, to: CodeCounter) {
         self.server += 1;
         self.counter_replica = to.clone();

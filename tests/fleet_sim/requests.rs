@@ -166,7 +166,7 @@ impl World {
     fn decision_on(&self, index: Index, asked: Option<State>, heard: Heard) -> FleetDecision {
         let echo = |at| adapter::echo(part_of(index), at);
         match heard {
-            Heard::Nothing { asked } => FleetDecision::NoReply { asked, alone: self.alone },
+            Heard::Nothing { asked } => FleetDecision::NoReply { was_sent: asked, may_decide_alone: self.alone },
             Heard::Answer(Answer { verdict: Verdict::Accepted(state), echo: Some(at) }) => {
                 FleetDecision::Accepted { state, echo: echo(at) }
             }
@@ -175,10 +175,10 @@ impl World {
             }
             Heard::Answer(Answer { verdict: Verdict::Held(state), .. }) => FleetDecision::Held(state),
             Heard::Answer(Answer { verdict: Verdict::HeldUnread(_), .. }) => {
-                FleetDecision::NoReply { asked: false, alone: false }
+                FleetDecision::NoReply { was_sent: false, may_decide_alone: false }
             }
             Heard::Answer(Answer { verdict: Verdict::Absent, .. }) => FleetDecision::Absent,
-            Heard::Answer(_) => FleetDecision::NoReply { asked: true, alone: self.alone },
+            Heard::Answer(_) => FleetDecision::NoReply { was_sent: true, may_decide_alone: self.alone },
         }
     }
 }

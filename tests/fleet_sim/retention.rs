@@ -26,7 +26,7 @@ use carom_model::access::Scope;
 use carom_model::link::history::Author;
 use carom_model::link::patch::Patch;
 use carom_model::link::{Link, Reuse, Version};
-use carom_model::replication::follow::Read;
+use carom_model::replication::follow::StreamRead;
 use carom_model::replication::retention::{FollowedSpan, first_kept, lag_max_ms, millis};
 use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::{EntryId, State};
@@ -240,12 +240,12 @@ impl World {
         let is_current = self.is_current(node);
         let (position, until_ms) = (self.nodes[node].writer.position, self.nodes[node].span.until_ms);
         match self.redis.streams[0].read(position, usize::MAX) {
-            Read::Quiet => {}
-            Read::Next(entries, to) => {
+            StreamRead::Quiet => {}
+            StreamRead::Next(entries, to) => {
                 note!(self, "node {node} reads {} entries", entries.len());
                 self.commit(node, followed(&entries, to));
             }
-            Read::Gap => {
+            StreamRead::Gap => {
                 note!(self, "node {node} has lost its position, is current: {is_current}");
                 let is_recent = self.now.saturating_sub(until_ms) <= lag_max_ms(RETENTION);
                 if position.is_some() && is_recent && until_ms > self.lost_ms {
@@ -381,7 +381,7 @@ impl World {
         let mine = self.nodes[node].writer.states.get(index).cloned();
         let mut by_redis = None;
         let decision = if self.nodes[node].cut {
-            FleetDecision::NoReply { asked: false, alone: true }
+            FleetDecision::NoReply { was_sent: false, may_decide_alone: true }
         } else {
             let theirs = self.redis.states.get(index).cloned();
             let claim = theirs.as_ref().or(mine.as_ref()).map_or(0, |state| state.version().claim);

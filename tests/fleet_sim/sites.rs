@@ -15,8 +15,10 @@
 //!    had acknowledged before it.
 //! 5. In the end, both sites have the same states, and their nodes no other ones.
 //!
-//! An hour of separation by the clock, with states that expire, is in `sites/separation.rs`.
+//! An hour of separation by the clock, with states that expire, is in `sites/separation.rs`. What a relay makes of a gap is in
+//! `sites/gaps.rs`.
 
+mod gaps;
 pub(crate) mod separation;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,11 +26,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use carom_model::link::Link;
-use carom_model::replication::follow::{Read, StreamPosition};
+use carom_model::replication::follow::{StreamPosition, StreamRead};
+use carom_model::replication::retention::lag_max_ms;
 use carom_model::replication::rules::{self, Verdict};
-use carom_model::replication::sites::{
-    Hearing, HeldPositions, LastRead, Settlement, may_have_missed, read_of_pass, replace, settle,
-};
+use carom_model::replication::sites::{Hearing, HeldPositions, LastRead, Settlement, read_of_pass, replace, settle};
 use carom_model::replication::{Partition, State};
 
 use crate::codes::{Index, SLUGS, States, code_at, index_of, new_link};
@@ -62,6 +63,10 @@ pub(crate) enum Guard {
     Pass,
     /// A gap in which states may have expired is noted. Matters if the sites are cut off for long, like the next ones.
     Lack,
+    /// A gap lasts until all states are compared.
+    Compared,
+    /// The first contact counts as a read, so a gap in the first comparison is noted.
+    Contact,
     /// A site with such a gap has not read everything, however often its relay passes.
     ReadOfPass,
     /// A visit counts once.
@@ -97,8 +102,11 @@ struct Relay {
     held: HeldPositions,
     /// The end of a stream whose position was lost, and the codes that are still to be compared.
     lost: [Option<(StreamPosition, Vec<Index>)>; PARTS],
-    /// The stream that the present pass reads.
+    /// The stream that the present pass reads, and the time at which it met the end of the first one.
     part: usize,
+    begun_ms: u64,
+    /// The time by the clock of the other Redis, as of the step before.
+    clock_ms: u64,
     /// A state that is to be offered next.
     todo: Option<(Index, State)>,
     /// A state that is to replace another one.
@@ -119,8 +127,15 @@ struct Site {
     hearing: Hearing,
     /// The time of the last pass, as the node remembers it.
     read: LastRead,
+    /// The time of the first contact to the other site; 0 before it.
+    met_ms: u64,
+    /// True if the nodes have seen counter values.
+    has_values: bool,
     /// The times at which the node took its states.
     taken_ms: BTreeMap<Index, u64>,
+    /// The time up to which the node has followed the streams of its site, and true if only a copy of another node can help it.
+    followed_ms: u64,
+    needs_copy: bool,
     /// The last look of the node at the notes of the relay.
     looked: Option<(Duration, u64, u64)>,
 }
@@ -284,19 +299,31 @@ impl World {
         }
     }
 
-    /// A node reads the streams of its site. After a lost position it compares in both directions.
+    /// True if the node may lack changes that its Redis no longer has.
+    fn is_behind(&self, site: usize) -> bool {
+        let Site { followed_ms, needs_copy, .. } = &self.sites[site];
+        let lag_max_ms = lag_max_ms(Duration::from_millis(self.retention_ms));
+        *needs_copy || self.retention_ms > 0 && self.now - followed_ms > lag_max_ms
+    }
+
+    /// A node reads the streams of its site. After a lost position it compares in both directions, unless it is behind.
     fn follow(&mut self, site: usize) {
+        let is_behind = self.is_behind(site);
         for part in 0..PARTS {
             let Some(position) = self.sites[site].positions[part] else {
+                if is_behind {
+                    self.sites[site].needs_copy = true;
+                    continue;
+                }
                 let end = self.sites[site].redis.data.end(part, self.now);
                 self.sites[site].positions[part] = Some(end);
                 slugs_of(part).for_each(|index| self.compare(site, index));
                 continue;
             };
             match self.sites[site].redis.data.streams[part].read(Some(position), usize::MAX) {
-                Read::Quiet => {}
-                Read::Gap => self.sites[site].positions[part] = None,
-                Read::Next(entries, to) => {
+                StreamRead::Quiet => {}
+                StreamRead::Gap => self.sites[site].positions[part] = None,
+                StreamRead::Next(entries, to) => {
                     self.sites[site].positions[part] = Some(to);
                     for entry in entries {
                         let Some(code) = entry.code else { continue };
@@ -304,6 +331,9 @@ impl World {
                     }
                 }
             }
+        }
+        if self.sites[site].positions.iter().all(Option::is_some) {
+            self.sites[site].followed_ms = self.now;
         }
     }
 
@@ -388,8 +418,9 @@ impl World {
             self.relays += 1;
             read.hear(redis.relay, redis.passes, redis.read_ms);
             (redis.relay, redis.passes) = (self.relays, 0);
-            let (id, read_ms) = (self.relays, read.at_ms);
-            *relay = Relay { id, read_ms, positions: redis.places, ..Relay::default() };
+            let (id, read_ms, clock_ms) = (self.relays, read.at_ms, self.now);
+            *relay = Relay { id, read_ms, clock_ms, positions: redis.places, ..Relay::default() };
+            self.meet_first(site);
         } else if let Some((index, state)) = relay.todo.take() {
             self.offer(site, index, &state);
         } else if let Some((index, state, over)) = relay.pending.take() {
@@ -406,6 +437,7 @@ impl World {
         } else {
             self.read(site);
         }
+        self.sites[site].relay.clock_ms = self.now;
     }
 
     /// Offers a state of the other site.
@@ -436,22 +468,21 @@ impl World {
         let (relay, data) = (&mut own.relay, &mut other.redis.data);
         let part = relay.part;
         if let Some((end, codes)) = &mut relay.lost[part] {
+            let end = *end;
             match codes.pop() {
                 Some(index) => relay.todo = data.states.get(index).map(|state| (index, state.clone())),
-                None => relay.to_store = Some((part, *end)),
+                None => self.end_comparison(site, part, end),
             }
             return;
         }
-        let Some(position) = relay.positions[part] else {
-            relay.lost[part] = Some((data.end(part, now), slugs_of(part).collect()));
-            let is_long = may_have_missed(relay.read_ms, now, self.retention_ms) && self.guard != Some(Guard::Lack);
-            own.redis.may_lack |= is_long && own.redis.relay == relay.id;
-            return;
-        };
+        let Some(position) = relay.positions[part] else { return self.note_lost(site, part) };
         match data.streams[part].read(Some(position), 2) {
-            Read::Gap if self.guard == Some(Guard::Gap) => relay.to_store = Some((part, data.end(part, now))),
-            Read::Gap => relay.positions[part] = None,
-            Read::Next(entries, to) => {
+            StreamRead::Gap if self.guard == Some(Guard::Gap) => relay.to_store = Some((part, data.end(part, now))),
+            StreamRead::Gap => {
+                relay.positions[part] = None;
+                self.note_lost(site, part);
+            }
+            StreamRead::Next(entries, to) => {
                 let entry = &entries[0];
                 relay.todo = entry.code.map(|code| (index_of(&code), State::from_text(code, &entry.text).unwrap()));
                 if self.guard == Some(Guard::Stored) {
@@ -460,12 +491,15 @@ impl World {
                     relay.to_store = Some((part, to));
                 }
             }
-            Read::Quiet => {
+            StreamRead::Quiet => {
+                if part == 0 {
+                    relay.begun_ms = now;
+                }
                 relay.part = (part + 1) % PARTS;
                 if relay.part == 0 {
                     let may_lack = own.redis.may_lack && self.guard != Some(Guard::ReadOfPass);
                     relay.passes += 1;
-                    relay.read_ms = read_of_pass(now, may_lack);
+                    relay.read_ms = read_of_pass(relay.begun_ms, may_lack);
                     self.store(site, None);
                     let Site { relay, read, .. } = &mut self.sites[site];
                     read.hear(relay.id, relay.passes, relay.read_ms);
@@ -499,9 +533,9 @@ impl World {
         Duration::from_secs(self.step as u64)
     }
 
-    /// A node looks up to when its site has heard of the other one.
+    /// A node looks up to when its site has heard of the other one. A node that is behind takes nothing for missing.
     fn look(&mut self, site: usize) -> Result<(), String> {
-        let at = self.instant();
+        let (at, is_behind) = (self.instant(), self.is_behind(site));
         let keeps_all = self.retention_ms == 0;
         let Site { redis, hearing, looked, read, states, .. } = &mut self.sites[site];
         read.hear(redis.relay, redis.passes, redis.read_ms);
@@ -511,7 +545,7 @@ impl World {
             heard = looked.filter(is_later).map(|(at, _, _)| at);
         }
         *looked = Some((at, redis.relay, redis.passes));
-        let Some(heard) = heard.filter(|_| redis.relay > 0 && !redis.may_lack) else { return Ok(()) };
+        let Some(heard) = heard.filter(|_| redis.relay > 0 && !redis.may_lack && !is_behind) else { return Ok(()) };
         let is_missing = |(_, (index, of, made)): &(&u64, &(Index, usize, Duration))| {
             // Redis may have let a state expire that the node has.
             let is_known = redis.data.states.get(*index).is_some() || !keeps_all && states.get(*index).is_some();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use carom::bridge::FleetDecision;
 use carom_model::link::Version;
-use carom_model::replication::follow::{Read, StreamEntry, StreamPosition, check_position};
+use carom_model::replication::follow::{StreamEntry, StreamPosition, StreamRead, check_position};
 use carom_model::replication::retention::millis;
 use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::{EntryId, State};
@@ -81,7 +81,7 @@ impl Stream {
     }
 
     /// Reads on from a position. `most` counts the entry at the position.
-    pub(crate) fn read(&self, position: Option<StreamPosition>, most: usize) -> Read {
+    pub(crate) fn read(&self, position: Option<StreamPosition>, most: usize) -> StreamRead {
         check_position(position, self.entries(position, most))
     }
 

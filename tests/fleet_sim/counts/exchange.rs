@@ -3,7 +3,7 @@
 //! Each command may be lost on its way, its answer may be lost, or it may come late. A step ends with the first command
 //! that fails, as a turn of the thread does.
 
-use carom_model::visits::batches::{Admission, OriginCounts};
+use carom_model::visits::batches::{BatchAdmission, OriginCounts};
 use carom_model::visits::count_exchange::{SnapshotRequest, WantedSnapshot};
 use carom_model::visits::entries::batches_of;
 use carom_model::visits::origins::OriginId;
@@ -188,14 +188,14 @@ impl World {
                 let mut admission = self.process(node).counts.admits(id, batch.number);
                 let known = self.process(node).counts.table().slot_of(id);
                 match (admission, self.guard) {
-                    (Admission::Known, Some(Guard::Once)) if known.is_some() => admission = Admission::Next,
-                    (Admission::Gap, Some(Guard::Gap)) => admission = Admission::Next,
+                    (BatchAdmission::Known, Some(Guard::Once)) if known.is_some() => admission = BatchAdmission::Next,
+                    (BatchAdmission::Gap, Some(Guard::Gap)) => admission = BatchAdmission::Next,
                     _ => {}
                 }
                 match admission {
-                    Admission::Known => {}
-                    Admission::Gap => return Ok(false),
-                    Admission::Next => {
+                    BatchAdmission::Known => {}
+                    BatchAdmission::Gap => return Ok(false),
+                    BatchAdmission::Next => {
                         note!(
                             self,
                             "node {node} applies batch {} of {id}: {:?}",

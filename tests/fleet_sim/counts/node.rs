@@ -344,14 +344,16 @@ impl Node {
     }
 
     /// Searches all rows: removes those of dropped slots, merges the others, and frees slots.
-    pub(crate) fn search(&mut self) -> bool {
+    pub(crate) fn search(&mut self, guard: Option<Guard>) -> bool {
         let Some(process) = self.process.as_mut() else { return false };
         if process.counts.table().dropped().next().is_none() {
             return false;
         }
         process.counts.begin_search(self.disk.now.folded);
         let table = process.counts.table();
-        let disused = self.disk.now.rows.keys().filter(|(_, slot, _)| table.is_disused(*slot)).copied();
+        let leaves_rows = guard == Some(Guard::Emptied);
+        let is_disused = |(_, slot, _): &&Place| table.is_disused(*slot) && !leaves_rows;
+        let disused = self.disk.now.rows.keys().filter(is_disused).copied();
         let commit = Commit { removed: disused.collect(), ..Commit::default() };
         self.disk.commit(commit);
         if process.counts.end_search(true) {

@@ -1,28 +1,29 @@
 //! An hour in which two sites do not reach each other, by the clock of their servers.
 //!
-//! Before it, each relay has read the streams of the other site to their ends. Meanwhile, both sites create, change and
-//! delete links, also of the same slugs, and count visits. Streams are trimmed, and one Redis may lose everything. Redis
-//! keeps states for a week, as by default, or for a little more than the hour. Then the sites meet again, and a Redis may
-//! lose everything once more. The steps are those of [`super::World`]; `may_have_missed` and
-//! `read_of_pass` decide what a gap means. `visits::batches` and `visits::count_exchange` decide on visits, of which Redis
-//! keeps a short window.
+//! Before it, each relay has read the streams of the other site to their ends, or has only begun to. Meanwhile, both sites
+//! create, change and delete links, also of the same slugs, and count visits. Streams are trimmed, and one Redis may lose
+//! everything. Redis keeps states for a week, as by default, for a little more than the hour, or for less. Then the sites
+//! meet again, and a Redis may lose everything once more. The steps are those of [`super::World`]. A relay that is not killed
+//! stands still for the hour, like a process that is suspended between any two steps. `may_have_missed`, `missing_since`,
+//! `needs_copies` and `read_of_pass` decide what a gap means. `visits::batches` and `visits::count_exchange` decide on
+//! visits, of which Redis keeps a short window.
 //!
 //! The promises, beside that of each look of a node:
 //!
 //! 1. With the retention of a week, no site needs an operator.
-//! 2. Unless one does, both sites end with the same links, none of which is lost or comes back.
+//! 2. Unless a site or a node does, both sites end with the same links, none of which is lost or comes back.
 //! 3. In the end, both sites count every visit once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use carom_model::replication::retention::first_kept;
-use carom_model::visits::batches::{Admission, BatchId, FleetCounts};
+use carom_model::visits::batches::{BatchAdmission, BatchId, FleetCounts};
 use carom_model::visits::count_exchange::OwnStream;
 use carom_model::visits::entries::batches_of;
 use carom_model::visits::origins::OriginId;
 
-use super::{Guard, Relay};
+use super::{Guard, Relay, Site};
 use crate::codes::{Index, SLUGS};
 use crate::schedules::Simulation;
 use crate::trace::note;
@@ -36,8 +37,8 @@ const HOUR_MS: u64 = 3_600_000;
 /// The default retention.
 const WEEK_MS: u64 = 7 * 24 * HOUR_MS;
 
-/// Times for which Redis keeps a state. The last one, which is shorter than the separation, shows what two guards are for.
-/// Without a guard, it is not simulated: in rare schedules, a site then takes a link for missing.
+/// Times for which Redis keeps a state. The last one is shorter than the separation. A node that does not follow its own streams
+/// for half of that time is behind.
 const RETENTIONS_MS: [u64; 3] = [WEEK_MS, HOUR_MS * 3 / 2, HOUR_MS * 2 / 3];
 
 /// Entries of one origin that Redis keeps.
@@ -136,8 +137,8 @@ impl Counting {
         let entries = self.streams.get(&origin).cloned().unwrap_or_default();
         for batch in entries.iter().flat_map(|(last, entry)| batches_of(entry, *last).unwrap()) {
             let admission = self.counts.admits(origin, batch.number);
-            let is_again = admission == Admission::Known && guard == Some(Guard::VisitOnce);
-            if admission == Admission::Next || is_again {
+            let is_again = admission == BatchAdmission::Known && guard == Some(Guard::VisitOnce);
+            if admission == BatchAdmission::Next || is_again {
                 let (slot, _) = self.counts.slot_for(origin, "node").unwrap();
                 self.counts.note(BatchId { slot, number: batch.number });
                 *self.rows.entry(origin).or_default() += batch.content.len() as u64;
@@ -169,8 +170,7 @@ impl Simulation for World {
     fn new(seed: u64, guard: Option<Guard>, trace: bool) -> World {
         let mut sites = super::World::new(seed, guard, trace);
         let rng = &mut sites.rng;
-        let retentions = if guard.is_some() { &RETENTIONS_MS[..] } else { &RETENTIONS_MS[..2] };
-        let retention_ms = retentions[rng.below(retentions.len())];
+        let retention_ms = RETENTIONS_MS[rng.below(RETENTIONS_MS.len())];
         let lost = (TOGETHER + 1 + rng.below(APART), rng.below(3));
         let (is_lost_again, busy) = (rng.permille(500), [10, 40][rng.below(2)]);
         sites.retention_ms = retention_ms;
@@ -183,7 +183,9 @@ impl Simulation for World {
             busy,
         };
         note!(world.sites, "Redis keeps a state for {} minutes", retention_ms / 60_000);
-        world.meet().unwrap();
+        if world.sites.rng.permille(600) {
+            world.meet().unwrap();
+        }
         world
     }
 
@@ -236,6 +238,8 @@ impl World {
         let (site, index) = (rng.below(2), rng.below(SLUGS) as Index);
         if rng.below(100) < self.busy {
             match rng.below(10) {
+                // The node refuses changes.
+                _ if self.sites.is_behind(site) => {}
                 0..4 => self.sites.create(site, index),
                 4..7 => self.sites.change(site, index),
                 _ => self.sites.delete(site, index),
@@ -303,7 +307,7 @@ impl World {
             }
         }
         let [one, other] = &self.sites.sites;
-        if one.redis.may_lack || other.redis.may_lack {
+        if [one, other].into_iter().any(|site| site.redis.may_lack || site.needs_copy) {
             let needs_nobody = self.sites.retention_ms == WEEK_MS;
             return if needs_nobody { Err("a site needs an operator after an hour".to_owned()) } else { Ok(()) };
         }
@@ -329,4 +333,82 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// Returns a world whose sites have not met, with a retention shorter than the separation.
+fn apart() -> World {
+    let mut world = World::new(0, None, false);
+    world.sites = super::World::new(0, None, false);
+    world.sites.retention_ms = HOUR_MS * 2 / 3;
+    world
+}
+
+/// Lets the relay of site 0 find that its position in the first stream of site 1 is lost. That site has two links there.
+fn begin_comparison(world: &mut World) {
+    [0, 2].into_iter().for_each(|index| world.sites.create(1, index));
+    world.sites.sites[1].redis.data.streams[0].keep_last(1);
+    while world.sites.sites[0].relay.lost[0].is_none() {
+        world.sites.relay(0);
+    }
+}
+
+/// Cuts the sites off for an hour, in which the links expire. Returns true if site 0 then says that it may lack them.
+fn separate(world: &mut World) -> bool {
+    world.sites.cut = true;
+    world.pass(HOUR_MS);
+    assert_eq!(world.sites.sites[1].redis.data.states.iter().count(), 0, "the links have expired");
+    world.sites.cut = false;
+    world.meet().unwrap();
+    world.sites.sites[0].redis.may_lack
+}
+
+#[test]
+fn relay_that_stands_still_finds_a_long_gap() {
+    let mut world = apart();
+    world.meet().unwrap();
+    begin_comparison(&mut world);
+    assert!(!world.sites.sites[0].redis.may_lack, "the gap is short");
+    assert!(separate(&mut world));
+}
+
+#[test]
+fn broken_off_first_comparison_is_a_gap() {
+    let mut world = apart();
+    begin_comparison(&mut world);
+    world.sites.sites[0].relay = Relay::default();
+    assert!(separate(&mut world));
+}
+
+#[test]
+fn pass_counts_from_its_beginning() {
+    let mut world = apart();
+    world.meet().unwrap();
+    // The relay has read the first stream, and not yet the second one.
+    while world.sites.sites[0].relay.part == 0 {
+        world.sites.relay(0);
+    }
+    [0, 2].into_iter().for_each(|index| world.sites.create(1, index));
+    world.sites.sites[1].redis.data.streams[0].keep_last(1);
+    assert!(separate(&mut world), "the pass ends an hour later");
+}
+
+#[test]
+fn node_behind_takes_no_link_for_missing() {
+    let mut world = apart();
+    world.meet().unwrap();
+    // Two links in one stream reach the Redis of site 0. Its node reads neither, and Redis keeps the entry of the second.
+    [0, 2].into_iter().for_each(|index| world.sites.create(1, index));
+    (0..4 * RELAY_STEPS).for_each(|_| world.sites.relay(0));
+    let stored = |world: &World| world.sites.sites[0].redis.data.states.iter().count();
+    assert_eq!(stored(&world), 2);
+    world.sites.cut = true;
+    world.pass(HOUR_MS);
+    assert_eq!(stored(&world), 0, "their states have expired");
+    // The relay still has its position, so the site has everything of the other one.
+    world.sites.cut = false;
+    world.meet().unwrap();
+    let Site { redis, needs_copy, states, .. } = &world.sites.sites[0];
+    assert!(!redis.may_lack);
+    assert!(*needs_copy);
+    assert!(states.get(0).is_none());
 }
