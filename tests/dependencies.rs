@@ -73,6 +73,41 @@ fn second_versions_are_listed_and_exist() {
     assert_eq!(wrong_versions(&packages(), &skips), Vec::<String>::new());
 }
 
+#[test]
+fn each_dependency_has_its_reason() {
+    let crates = root().join("crates").read_dir().expect("a folder of the repository").flatten();
+    let mut folders: Vec<String> =
+        crates.map(|entry| format!("crates/{}/", entry.file_name().to_string_lossy())).collect();
+    folders.extend(["", "bench/", "loadgen/", "shards/"].map(str::to_owned));
+    let mut bare = Vec::new();
+    for manifest in folders.iter().map(|folder| format!("{folder}Cargo.toml")) {
+        let text = std::fs::read_to_string(root().join(&manifest)).expect("each crate has a manifest");
+        bare.extend(without_reason(&text).into_iter().map(|name| format!("{manifest}: {name}")));
+    }
+    assert!(bare.is_empty(), "say in a comment why the crate is there: {bare:?}");
+}
+
+/// Returns the dependencies of a manifest that have a comment neither behind nor above them. Those of tests need none.
+fn without_reason(manifest: &str) -> Vec<&str> {
+    let (mut is_listed, mut before) = (false, "");
+    let mut bare = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            is_listed = line == "[dependencies]";
+        } else if is_listed && !line.contains('#') && !before.starts_with('#') {
+            bare.extend(line.split_once(" = ").map(|(name, _)| name));
+        }
+        before = line;
+    }
+    bare
+}
+
+#[test]
+fn planted_dependencies_without_reason_are_found() {
+    let manifest = "[dependencies]\na = \"1\" # Why.\n# Why.\nb = \"1\"\nc = \"1\"\n\n[dev-dependencies]\nd = \"1\"\n";
+    assert_eq!(without_reason(manifest), ["c"]);
+}
+
 /// Returns what is wrong with the versions of packages: second ones that are not listed, and entries that nothing
 /// needs.
 fn wrong_versions(packages: &[Package], skips: &[Skip]) -> Vec<String> {

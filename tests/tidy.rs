@@ -129,7 +129,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "src/services/joins/peer.rs",
         ],
     ),
-    ("jiff", &["crates/model/src/dates.rs"]),
+    ("jiff", &["crates/model/src/formats/dates.rs"]),
     ("socket2", &["src/core/listen.rs", "crates/ring/", "loadgen/"]),
     ("listenfd", &["src/core/listen.rs"]),
     ("sd_notify", &["src/node/announce.rs"]),

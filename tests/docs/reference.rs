@@ -201,6 +201,11 @@ fn link_limits() -> Rows {
         ("Links of one purge", number(carom_limits::PURGE_LINKS_MAX as u64)),
         ("Purges that have not ended", number(carom_limits::PURGES_OPEN_MAX as u64)),
         ("Purges in 30 days", number(carom_limits::PURGES_KNOWN_MAX as u64)),
+        ("Searches of Redis for links to purge that have not ended", number(carom_limits::SELECTIONS_OPEN_MAX as u64)),
+        (
+            "Searches of Redis for links to purge whose progress a node knows",
+            number(carom_limits::SELECTIONS_KNOWN_MAX as u64),
+        ),
         ("Codes in robots.txt", bytes(carom_limits::ROBOTS_LEN_MAX as u64)),
     ]
 }
@@ -229,7 +234,7 @@ fn list_limits() -> Rows {
         ("Search term", format!("{} characters", carom_limits::SEARCH_TERM_MAX)),
         ("Links examined for one page", number(carom_limits::LIST_LOOKED_MAX)),
         (
-            "Time for one page with a search term, a state, or an order other than by date",
+            "Time for one page with a search term, a state, excluded tags, or an order other than by date",
             time(carom_limits::SEARCH_TIME_MAX),
         ),
         ("Time for one page otherwise", time(carom_limits::LIST_TIME_MAX)),
@@ -258,6 +263,7 @@ fn key_limits() -> Rows {
         ("Console session without activity", time(carom_limits::SESSION_IDLE_MAX)),
         ("Console session in total", time(carom_limits::SESSION_TIME_MAX)),
         ("Console pages with live updates", number(carom_limits::WATCHERS_MAX as u64)),
+        ("Hosts of destination rules that can be saved, in both lists", number(carom_limits::SAVED_HOSTS_MAX as u64)),
     ]
 }
 

@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::api_client::{ApiClient, JSON, new_key, run_app, try_run_app};
+use crate::support::bulk::{BULK, IMPORT};
 use crate::support::http::{Reply, SHORT_URLS, Wire};
 use crate::support::node::{CAROM, Node, Setup, wait_until, with_one_and_three_cores};
 
 const LINES: &str = "Content-Type: application/x-ndjson\r\n";
 const SINGLE_STEP: &str = "/rest/v3/short-urls/shorten";
-const BULK: &str = "/rest/v3/short-urls/bulk";
 const CHANGES: &str = "/rest/v3/short-urls/bulk/changes";
-const IMPORT: &str = "/rest/v3/short-urls/bulk/import";
 const MATCHING: &str = "/rest/v3/short-urls/bulk/matching";
 const EXPORT: &str = "/rest/v3/short-urls/export";
 
@@ -119,11 +118,7 @@ fn no_route_shows_links_of_another_app() {
             match (&*method, &*path) {
                 (
                     "get",
-                    "/rest/v3/visits"
-                    | "/rest/v3/visits/orphan"
-                    | "/rest/v3/events"
-                    | "/rest/v3/events/dead-letters"
-                    | SINGLE_STEP,
+                    "/rest/v3/visits/orphan" | "/rest/v3/events" | "/rest/v3/events/dead-letters" | SINGLE_STEP,
                 ) => {
                     _ = reply.problem(403, ":forbidden");
                 }
@@ -178,13 +173,34 @@ fn lists_hold_own_links_or_all_by_role() {
         assert_eq!(lines(&mut two.other), 1);
         assert_eq!(lines(&mut two.all), 2);
         assert_eq!(two.own.get(&format!("{SHORT_URLS}/{}/visits", two.code)).status, 200);
-        // Whoever may write all may change the links of others, which stay theirs.
+        // A key with `write-all` changes a link of another app, and the link stays with that app.
         let path = format!("{SHORT_URLS}/{}", two.code);
         let changed = two.all.ask("PATCH", &path, JSON, &json!({"title": "by the third"}).to_string());
         assert_eq!(changed.json()["app"].as_str(), Some("first"));
         assert_eq!(changed.json()["title"].as_str(), Some("by the third"));
         assert_eq!(two.own.ask("DELETE", &path, "", "").status, 204);
         assert_eq!(two.all.get(&path).status, 404);
+        two.node.terminate();
+    });
+}
+
+#[test]
+fn visits_are_those_of_the_keys_links() {
+    with_one_and_three_cores(|setup| {
+        let mut two = Two::new(&setup);
+        let of_other = two.other.shorten("https://example.org/third");
+        let mut wire = two.node.wire();
+        for path in [&*two.code, &*two.code, &*of_other, "never-made"] {
+            wire.get(&format!("/{path}"));
+        }
+        let counts = |client: &mut ApiClient| {
+            let visits = client.get("/rest/v3/visits").json()["visits"].clone();
+            [visits["visitsCount"].as_u64(), visits["orphanVisitsCount"].as_u64()].map(Option::unwrap_or_default)
+        };
+        wait_until("all visits", || counts(&mut two.all) == [3, 1]);
+        assert_eq!(counts(&mut two.own), [2, 0]);
+        assert_eq!(counts(&mut two.reader), [2, 0]);
+        assert_eq!(counts(&mut two.other), [1, 0]);
         two.node.terminate();
     });
 }

@@ -1,14 +1,14 @@
 //! Redirects of domains, changed at run time: `PATCH /rest/v3/domains/redirects`.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::support::api_client::{ApiClient, JSON, run_app};
+use crate::support::cli_user::{done, text};
 use crate::support::domains::{TARGET, create, leads, make, setup, target};
 use crate::support::http::{Reply, Wire};
-use crate::support::node::{CAROM, Node, Setup};
+use crate::support::node::{Node, Setup};
 use crate::support::openapi::is_described;
 
 const PATH: &str = "/rest/v3/domains/redirects";
@@ -25,16 +25,6 @@ fn listed(wire: &mut Wire, domain: &str) -> Value {
     let domains = wire.get("/rest/v3/domains").json()["domains"]["data"].clone();
     let found = domains.as_array().unwrap().iter().find(|it| it["domain"] == domain);
     found.unwrap_or_else(|| panic!("{domain} is missing in {domains}"))["redirects"].clone()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
-/// Runs a subcommand of carom.
-fn run(arguments: &[&str]) {
-    let output = Command::new(CAROM).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Settings with redirects of `go.test` that requests change.
@@ -186,11 +176,11 @@ fn backups_have_changed_redirects() {
         200
     );
     let backup = dir.path().join("backup");
-    run(&["backup", text(&backup), "--data-dir", text(&data)]);
+    done(&["backup", text(&backup), "--data-dir", text(&data)]);
     node.terminate();
     let restored = dir.path().join("restored");
-    run(&["restore", text(&backup), "--data-dir", text(&restored)]);
-    run(&["verify", text(&backup)]);
+    done(&["restore", text(&backup), "--data-dir", text(&restored)]);
+    done(&["verify", text(&backup)]);
     let node = with_settings(&restored, 1).start();
     assert_eq!(leads(&node, "plain.test", "/none"), UNKNOWN);
     node.terminate();

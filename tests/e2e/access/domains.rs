@@ -56,7 +56,7 @@ fn each_domain_serves_only_its_links() {
         }
         assert_eq!(status(&node, "other.test", "/sale"), 404);
         assert_eq!(status(&node, "go.test", "/sale+"), 200);
-        // Whoever asks in another form means the same.
+        // HEAD selects a link by its Host like GET, and an absolute URL replaces the Host.
         let head = {
             wire.send(&request_at("go.test", "HEAD", "/sale", "", b""));
             wire.try_reply(true).unwrap()
@@ -202,8 +202,11 @@ fn creates_and_bulk_select_a_domain() {
         let mut wire = node.wire();
         let found = json!({"longUrl": target("go.test", "two"), "domain": "go.test", "findIfExists": true});
         assert_eq!(create(&mut wire, &found)["shortUrl"], "https://go.test/two");
+        // Without a domain, the link of any domain will do.
+        let anywhere = json!({"longUrl": target("go.test", "two"), "findIfExists": true});
+        assert_eq!(create(&mut wire, &anywhere)["shortUrl"], "https://go.test/two");
         // The same destination in another domain is another link.
-        let elsewhere = json!({"longUrl": target("go.test", "two"), "findIfExists": true});
+        let elsewhere = json!({"longUrl": target("go.test", "two"), "domain": "DEFAULT", "findIfExists": true});
         let other = create(&mut wire, &elsewhere);
         assert_eq!(other["domain"], Value::Null);
         assert_eq!(create(&mut wire, &elsewhere)["shortUrl"], other["shortUrl"]);
@@ -554,6 +557,13 @@ fn bitly_and_yourls_select_a_domain() {
         assert_eq!(totals("go.test"), json!("3"));
         assert_eq!(totals("s.test"), json!("3"));
         assert_eq!(totals("xn--bcher-kva.test"), json!("0"));
+        // A link of another domain is no answer, although the REST API would return it.
+        let url = node.url("/yourls-api.php?action=shorturl&format=simple&url=https://example.org/z");
+        let [first, other, again] = ["go.test", "s.test", "go.test"]
+            .map(|host| curl(&["-H", &format!("Host: {host}"), &url]).text().to_owned());
+        assert!(first.starts_with("https://go.test/"), "{first} {other}");
+        assert!(other.starts_with("https://s.test/"), "{first} {other}");
+        assert_eq!(again, first);
         drop(wire);
         node.terminate();
     }

@@ -1,4 +1,4 @@
-//! Access: apps and their keys, domains, and the lists of allowed and blocked hosts.
+//! Access: apps and their keys, domains, and the lists of allowed and blocked hosts, which can be saved at run time.
 
 mod allow_list;
 mod apps;
@@ -9,3 +9,4 @@ mod domains;
 mod key_file;
 mod keys;
 mod roles;
+mod saved_rules;

@@ -113,7 +113,8 @@ fn clients_go_on_during_a_flood_of_syns() {
     let status = pair.status(&node);
     let (frames, cookies) = (counter(&status, "framesIn"), counter(&status, "cookiesSent"));
     println!("{sent} SYNs, {frames} frames, {cookies} cookies, {} visits", visits.load(Ordering::Relaxed));
-    assert!(cookies > 10_000 && visits.load(Ordering::Relaxed) > 10 * CLIENTS as u64, "{status}");
+    assert!(cookies > 10_000, "{status}");
+    assert!(visits.load(Ordering::Relaxed) > 10 * CLIENTS as u64, "{status}");
     node.terminate();
 }
 

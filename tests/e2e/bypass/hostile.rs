@@ -63,7 +63,7 @@ fn attacked(attack: impl FnOnce() + Send) -> Option<(Pair, Node, tempfile::TempD
     let node = pair.start(&pair.setup(&dir.path().join("data")));
     drop(pair.fill(TARGET));
     let (is_over, visits) = (AtomicBool::new(false), AtomicU64::new(0));
-    let before = node.resident_bytes();
+    let before = node.anonymous_bytes();
     std::thread::scope(|scope| {
         let ends = EndsClients(&is_over);
         let visit = |keeps| pair.client.run(|| visit(keeps, &is_over, &visits));
@@ -78,7 +78,7 @@ fn attacked(attack: impl FnOnce() + Send) -> Option<(Pair, Node, tempfile::TempD
             assert_eq!(client.join().unwrap(), Ok(()));
         }
     });
-    let grown = node.resident_bytes().saturating_sub(before);
+    let grown = node.anonymous_bytes().saturating_sub(before);
     assert!(grown < GROWTH_MAX, "{grown} bytes more");
     Some((pair, node, dir))
 }

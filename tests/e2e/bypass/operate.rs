@@ -49,7 +49,9 @@ fn status_shows_bypass_by_core() {
     assert_eq!(status["bypass"], json!({"interface": "s0", "active": true, "obstacle": null}));
     let bypass = &status["cores"][0]["bypass"];
     assert_eq!((&bypass["mode"], &bypass["zeroCopy"], &bypass["queue"]), (&json!("native"), &json!(false), &json!(0)));
-    assert_eq!(bypass["droppedBy"], json!({}));
+    // Segments that a client has sent again, because the node of a busy machine was late.
+    let dropped = bypass["droppedBy"].as_object().unwrap().values();
+    assert!(dropped.map(|count| count.as_u64().unwrap()).sum::<u64>() <= pair.client_repeats(), "{status}");
     pair.server.run(|| {
         let metrics = Wire::open(node.admin).get("/metrics").text().to_owned();
         for line in [
@@ -63,7 +65,8 @@ fn status_shows_bypass_by_core() {
         }
         let (code, page) = carom(&["status", "--once", "--admin", &node.admin.to_string()]);
         assert_eq!(code, 0, "{page}");
-        assert!(page.contains("native, copies") && page.contains("bypass  in use on s0\n"), "{page}");
+        assert!(page.contains("native, copies"), "{page}");
+        assert!(page.contains("bypass  in use on s0\n"), "{page}");
     });
     node.terminate();
 }
@@ -128,7 +131,8 @@ fn three_capabilities_are_enough() {
     let node = pair.start(&unprivileged(setup.clone(), dir.path(), ",+net_admin,+net_raw,+bpf"));
     let rights = fs::read_to_string(format!("/proc/{}/status", node.pid())).unwrap();
     let bits: u64 = 1 << 12 | 1 << 13 | 1 << 39 | u64::from(!may_raise_limits()) << 14;
-    assert!(rights.contains(&format!("CapEff:\t{bits:016x}\n")) && rights.contains("Uid:\t65534\t"), "{rights}");
+    assert!(rights.contains(&format!("CapEff:\t{bits:016x}\n")), "{rights}");
+    assert!(rights.contains("Uid:\t65534\t"), "{rights}");
     let before = pair.kernel_segments();
     visit(&pair);
     assert_eq!(pair.kernel_segments(), before);
@@ -140,7 +144,8 @@ fn three_capabilities_are_enough() {
         let setup = unprivileged(setup.clone(), dir.path(), capabilities);
         let (code, said) = pair.server.run(|| setup.fail());
         assert_eq!(code, 23, "{said}");
-        assert!(said.contains(missing) && said.contains("carom.service.d/bypass.conf"), "{said}");
+        assert!(said.contains(missing), "{said}");
+        assert!(said.contains("carom.service.d/bypass.conf"), "{said}");
     }
 }
 
@@ -192,13 +197,13 @@ fn interface_that_is_down_raises_its_alarm() {
     let setup = pair.setup(&dir.path().join("data")).expect("alarm=\"bypass_interface_down\"");
     let node = pair.start(&setup);
     visit(&pair);
-    assert!(alarms(&pair.status(&node)).is_empty());
+    assert_eq!(pair.alarms(&node), Vec::<String>::new());
     pair.server.command("ip", "link set s0 down").unwrap();
     pair.server.run(|| is_seen(&node, "bypass_interface_down"));
     pair.server.command("ip", "link set s0 up").unwrap();
     wait_until("a cleared alarm", || !has_alarm(&pair, &node, "bypass_interface_down"));
     pair.client.run(|| assert_eq!(open().get("/abc").location(), TARGET));
-    assert!(alarms(&pair.status(&node)).is_empty());
+    assert_eq!(pair.alarms(&node), Vec::<String>::new());
     node.terminate();
 }
 

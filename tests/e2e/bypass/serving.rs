@@ -27,7 +27,9 @@ fn redirect_never_reaches_the_kernel() {
         let status = pair.status(&node);
         (counter(&status, "framesIn") >= 51).then_some(status)
     });
-    assert_eq!((counter(&status, "opened"), counter(&status, "dropped")), (1, 0), "{status}");
+    assert_eq!(counter(&status, "opened"), 1, "{status}");
+    // A node of a busy machine may answer so late that the client sends a segment again.
+    assert!(counter(&status, "dropped") <= pair.client_repeats(), "{status}");
     assert!(counter(&status, "framesOut") >= 51, "{status}");
     node.terminate();
 }

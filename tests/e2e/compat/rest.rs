@@ -36,6 +36,8 @@ fn versions_one_and_two_are_version_three() {
         ("short-urls?tags[]=a&itemsPerPage=2", "/shortUrls/pagination/totalItems", json!(1)),
         ("tags/stats", "/tags/data/0/tag", json!("a")),
         ("health", "/status", json!("pass")),
+        ("health", "/version", json!("4.6.0")),
+        ("health", "/releaseId", json!(env!("CARGO_PKG_VERSION"))),
         ("short-urls/none", "/status", json!(404)),
     ] {
         let reply = |version: u8| wire_json(&node, &format!("/rest/v{version}/{path}"));
@@ -140,7 +142,8 @@ fn a_pixel_counts_a_visit() {
             for _ in 0..2 {
                 let reply = wire.ask("GET", &format!("/{code}/track"), BROWSER, b"");
                 assert_eq!((reply.status, reply.field("content-type")), (200, Some("image/gif")), "{code}");
-                assert!(reply.body.starts_with(b"GIF89a") && reply.body.ends_with(b";"), "{code}");
+                assert!(reply.body.starts_with(b"GIF89a"), "{code}");
+                assert!(reply.body.ends_with(b";"), "{code}");
                 assert_eq!(reply.field("cache-control"), Some("no-store"));
             }
             if count > 0 {
@@ -162,6 +165,35 @@ fn a_pixel_uses_a_visit_of_a_limited_link() {
     assert_eq!(wire.get("/once/track").status, 200);
 }
 
+/// The bodies for which a test of Shlink expects the link that they have created (`provideMatchingBodies`).
+#[test]
+fn a_create_finds_its_link_as_in_shlink() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path()).cores(2).start();
+    let mut wire = node.wire();
+    for fields in [
+        json!({}),
+        json!({"tags": ["boo", "far"]}),
+        json!({"customSlug": "my-cool-slug"}),
+        json!({"tags": ["boo", "far"], "validSince": "2026-01-01T00:00:00+00:00", "maxVisits": 7}),
+    ] {
+        let mut body = json!({"longUrl": TARGET});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let first = wire.create(&body).code();
+        body["findIfExists"] = json!(true);
+        assert_eq!(wire.create(&body).code(), first, "{fields}");
+    }
+    // Parameters narrow the search, and those that are not named do not.
+    let found = wire.create(&json!({"longUrl": TARGET, "maxVisits": 7, "findIfExists": true})).json();
+    assert_eq!(found["tags"], json!(["boo", "far"]), "{found}");
+    let projects = format!("{TARGET}&projects");
+    let taken = json!({"longUrl": projects, "customSlug": "my-cool-slug", "findIfExists": true});
+    wire.create(&taken).problem(400, "/non-unique-slug");
+    let made = wire.create(&json!({"longUrl": projects, "findIfExists": true})).json();
+    assert_eq!(made["longUrl"], projects.as_str());
+    node.terminate();
+}
+
 #[test]
 fn a_slug_of_any_length_is_drawn() {
     let dir = tempfile::tempdir().unwrap();
@@ -178,7 +210,8 @@ fn a_slug_of_any_length_is_drawn() {
         body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         let (one, other) = (wire.create(&body).code(), wire.create(&body).code());
         assert_ne!(one, other);
-        assert!(one.starts_with(prefix) && one.len() == len, "{one}");
+        assert!(one.starts_with(prefix), "{one}");
+        assert!(one.len() == len, "{one}");
         assert_eq!(wire.get(&format!("/{one}")).location(), target);
         body["findIfExists"] = json!(true);
         assert!([one, other].contains(&wire.create(&body).code()), "an existing link, as in Shlink");

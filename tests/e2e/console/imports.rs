@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::json;
 
-use crate::support::browser::Browser;
+use crate::support::browser::{Browser, PHONE};
 use crate::support::console::{OpenConsole, TARGET, at, enter_key, press, says, shows};
 use crate::support::http::Wire;
 use crate::support::node::{Node, Setup, free_address, wait_until};
@@ -85,6 +85,11 @@ fn imports_without_a_link_are_off() {
     shows(browser, "main [data-action=import]:disabled");
     says(browser, ".bad-text", "Nothing would be imported");
     browser.is_accessible();
+    // On a phone, what the line holds has the width of its card.
+    browser.resize(PHONE);
+    browser.fits();
+    let width = browser.value("document.querySelector('.rejected td:last-child > *').getBoundingClientRect().width");
+    assert!(width.as_f64() > Some(150.0), "{width}");
     console.close();
 }
 
@@ -99,6 +104,8 @@ fn previews_name_fields_and_their_lines() {
     open_imports(browser, node);
     browser.fill("#file", &file.to_string_lossy());
     says(browser, "main", "The first 10 of 12 readable lines");
+    // Only a dry run checks slugs, so no line counts as valid before.
+    says(browser, "main", "A dry run checks slugs and destinations");
     let titles = "[...document.querySelectorAll('main thead th')].map((one) => one.textContent)";
     assert_eq!(browser.value(titles), json!(["Line", "Destination", "Custom slug"]));
     console.close();

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::browser::{Browser, PHONE, SCREEN};
-use crate::support::console::{IS_IN_ITS_COLOUR, OpenConsole, TARGET, at, enter_key, says, shows};
+use crate::support::console::{IS_IN_ITS_COLOUR, OpenConsole, TARGET, at, enter_key, press, says, shows};
 use crate::support::node::{Setup, wait_until};
 
 /// Script: true if the number of each tile stands where that of the first tile in its row stands.
@@ -122,6 +122,45 @@ fn date_filters_use_the_viewers_days() {
     console.close();
 }
 
+#[test]
+fn past_expiries_are_named_as_such() {
+    let console = OpenConsole::with(|dir| Setup::new(dir).env("CAROM_LINKS_KEEP_EXPIRED", "forever").start());
+    let OpenConsole { node, browser, .. } = &console;
+    for (slug, until) in [("past", "2020-01-02T00:00:00Z"), ("future", "2099-01-02T00:00:00Z")] {
+        let fields = json!({"longUrl": TARGET, "customSlug": slug, "validUntil": until});
+        assert_eq!(node.wire().create(&fields).status, 200);
+    }
+    browser.go(&at(node, "links"));
+    says(browser, "tbody", "future");
+    let said = "['past', 'future'].map((slug) => document.querySelector(`tbody tr:has(a[href$=${slug}]) .expires`).innerText.split(' ')[0])";
+    assert_eq!(browser.value(said), json!(["Expired", "Expires"]));
+    console.close();
+}
+
+/// Script: by how many pixels the end of a dialog is below that of its buttons.
+const BELOW_THE_BUTTONS: &str = "(() => {
+    const [body, foot] = ['body', 'foot'].map((part) => document.querySelector(`dialog .dialog-${part}`).getBoundingClientRect());
+    return Math.abs(Math.round(body.bottom - foot.bottom));
+})()";
+
+/// The form once showed in a strip below its buttons.
+#[test]
+fn buttons_end_a_long_dialog() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    for size in [SCREEN, PHONE] {
+        browser.resize(size);
+        browser.go(&at(node, "links"));
+        press(browser, "main", "new-link");
+        shows(browser, "dialog details");
+        browser.value("document.querySelectorAll('dialog details').forEach((one) => { one.open = true; })");
+        assert_eq!(browser.value(BELOW_THE_BUTTONS), json!(0), "{size:?}");
+        browser.value("document.querySelector('dialog .dialog-body').scrollTop = 9999");
+        assert_eq!(browser.value(BELOW_THE_BUTTONS), json!(0), "{size:?}, at the end");
+    }
+    console.close();
+}
+
 /// Script: by how many pixels an example is wider than its box.
 const EXAMPLE_IS_CUT_BY: &str = "(() => { const { scrollWidth, clientWidth } = document.querySelector('.snippet pre'); return scrollWidth - clientWidth; })()";
 
@@ -204,11 +243,14 @@ fn settings_are_read_without_their_quotes() {
     browser.go(&at(node, "domains"));
     says(browser, "main", "Requests for an unknown host get 421");
     browser.go(&at(node, "lists"));
-    says(browser, ".hosts", "*.phishing.example");
-    says(browser, ".hosts", "evil.example");
+    let blocked = ".cards > .card:last-child";
+    says(browser, &format!("{blocked} .host-rows"), "*.phishing.example");
+    says(browser, &format!("{blocked} .host-rows"), "evil.example");
     says(browser, ".cards > .card .card-head", "Not in use");
-    // A list without a source says how to set one.
-    says(browser, ".cards > .card:last-child", "None. Set block.source");
+    says(browser, &format!("{blocked} .card-head"), "In use");
+    // A list without a source offers to set one.
+    says(browser, &format!("{blocked} .host-source"), "None");
+    says(browser, &format!("{blocked} [data-action=edit-source]"), "Add source");
     browser.go(&at(node, "settings?filter=block.hosts"));
     says(browser, "tbody td:nth-child(2)", "*.phishing.example, evil.example");
     console.close();

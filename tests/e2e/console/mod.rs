@@ -2,6 +2,7 @@
 
 mod analytics;
 mod browser;
+mod hosts;
 mod imports;
 mod links;
 mod looks;

@@ -2,8 +2,10 @@
 
 use serde_json::json;
 
+use crate::support::api_client::JSON;
 use crate::support::browser::{Browser, ENTER, PHONE};
 use crate::support::console::{OpenConsole, TARGET, at, enter_key, lacks, press, says, shows, sign_in_elsewhere};
+use crate::support::http::SHORT_URLS;
 use crate::support::node::{Setup, wait_until};
 use crate::support::sessions::{SignedIn, more_keys, with_key};
 
@@ -30,6 +32,36 @@ fn overview_says_that_all_is_well() {
     let hidden = "[...document.querySelectorAll('main .card h2')].find((one) => one.textContent === 'Cores').closest('.card').hidden";
     assert_eq!(browser.value(hidden), json!(node.status()["cores"].as_array().unwrap().len() == 1));
     says(browser, ".zeros:not([hidden])", "No allocation errors.");
+    console.close();
+}
+
+/// Script: this week had 20 visits, the one before 10 up to the same hour.
+const WITH_WEEKS: &str = "(() => {
+    const [real, hour] = [window.fetch, 3600000];
+    window.fetch = async (path, ...rest) => {
+        const answer = await real(path, ...rest);
+        if (!String(path).includes('/admin/api/usage')) return answer;
+        const usage = await answer.json();
+        const isBefore = new URL(path, location).searchParams.get('startDate') < new Date(Date.now() - 8 * 24 * hour).toISOString();
+        const date = new Date(Math.floor(Date.now() / hour) * hour - (isBefore ? 9 : 2) * 24 * hour).toISOString();
+        const row = { date, total: isBefore ? 10 : 20, bots: 0 };
+        usage.visits = { ...usage.visits, summary: { total: row.total, nonBots: row.total, bots: 0 }, perDay: [row], perHour: [row] };
+        return Response.json(usage);
+    };
+})()";
+
+#[test]
+fn overview_names_what_a_week_is_compared_with() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "fleet"));
+    says(browser, "main", "Single node");
+    browser.value(WITH_WEEKS);
+    browser.click("#nav a[href='/admin/']");
+    says(browser, ".week", "20 visits");
+    says(browser, ".week", "+100%");
+    says(browser, ".week", "compared with the week before, up to the same hour");
+    browser.is_accessible();
     console.close();
 }
 
@@ -97,7 +129,8 @@ fn each_role_sees_its_pages() {
         let labels = "[...document.querySelectorAll('.filters .field')].filter((one) => one.checkVisibility()).map((one) => one.querySelector('label').textContent)";
         let labels = browser.value(labels);
         let has = |name: &str| labels.as_array().unwrap().iter().any(|label| label == name);
-        assert!(has("Domain") && !has("App"), "{labels}");
+        assert!(has("Domain"), "{labels}");
+        assert!(!has("App"), "{labels}");
         browser.go(&at(&node, "usage"));
         shows(&browser, "main .breakdowns");
         browser.go(&at(&node, "settings"));
@@ -152,11 +185,27 @@ fn navigation_follows_the_key() {
 }
 
 #[test]
+fn advice_is_for_keys_that_may_follow_it() {
+    let (console, ops, [audit]) = console_for_keys([("audit", "read-all")]);
+    let OpenConsole { node, browser, .. } = &console;
+    let mut boss = SignedIn::new(node, &ops);
+    let code = boss.create(&json!({"longUrl": TARGET}));
+    let archived = boss.send("PATCH", &format!("{SHORT_URLS}/{code}"), JSON, r#"{"archived": true}"#);
+    assert_eq!(archived.status, 200, "{archived:?}");
+    browser.go(&at(node, &format!("links/{code}")));
+    enter_key(browser, &audit);
+    says(browser, "[data-obstacle]", "so visitors get 410.");
+    assert_eq!(browser.value("document.querySelector('[data-obstacle]').innerText.includes('Restore')"), json!(false));
+    console.close();
+}
+
+#[test]
 fn open_dialogs_outlive_another_key() {
     let (console, ops, [audit]) = console_for_keys([("audit", "read-all")]);
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "links"));
     enter_key(browser, &ops);
+    says(browser, ".list-status", "0 links");
     press(browser, "main", "new-link");
     browser.fill("dialog input[name=longUrl]", TARGET);
     change_key(browser, &audit);
@@ -167,6 +216,38 @@ fn open_dialogs_outlive_another_key() {
     press(browser, "dialog", "cancel");
     wait_until("a page for the new key", || !may_write());
     says(browser, ".list-status", "0 links");
+    console.close();
+}
+
+/// Script: the next request for links gets 401, as if another page had ended its session while it was under way. `lateThen` is its
+/// path, then the status of the next request for the same.
+const ONE_IS_LATE: &str = "(() => {
+    const real = window.fetch;
+    window.lateThen = [];
+    window.fetch = async (path, ...rest) => {
+        if (!String(path).startsWith('/rest/v3/short-urls')) return real(path, ...rest);
+        if (window.lateThen.length === 0) {
+            window.lateThen.push(String(path));
+            return new Response('', { status: 401 });
+        }
+        const response = await real(path, ...rest);
+        if (window.lateThen[0] === String(path)) window.lateThen.push(response.status);
+        return response;
+    };
+})()";
+
+#[test]
+fn request_before_a_sign_in_is_sent_again() {
+    let (console, key) = OpenConsole::with_key();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "links"));
+    enter_key(browser, &key);
+    says(browser, ".list-status", "0 links");
+    browser.value(ONE_IS_LATE);
+    browser.fill(".links-bar input[type=search]", "x");
+    // If the page is left for that of the sign-in, this is gone.
+    wait_until("the second try of a late request", || browser.value("window.lateThen?.[1]") == 200);
+    lacks(browser, "dialog[open]");
     console.close();
 }
 

@@ -21,6 +21,14 @@ const SHIFT: &str = "new Promise((done) => {
 const HAS_FONTS: &str = "['Inter', 'JetBrains Mono'].every((name) =>
     [...document.fonts].some((one) => one.family.includes(name) && one.status === 'loaded'))";
 
+/// Script: names in the bar that are cut, cards that scroll within the page, and buttons that cover an example.
+const MISFITS: &str = "[
+    ...[...document.querySelectorAll('#tabs span')].filter((one) => one.scrollWidth > one.clientWidth),
+    ...[...document.querySelectorAll('main .region:not(.plot-table *):has(> .as-cards)')].filter((one) => getComputedStyle(one).overflowY !== 'visible'),
+    ...[...document.querySelectorAll('.snippet:has(.copy)')].filter((one) =>
+        one.querySelector('pre').getBoundingClientRect().right > one.querySelector('.copy').getBoundingClientRect().left + 1),
+].map((one) => one.outerHTML.slice(0, 200))";
+
 #[test]
 fn pages_fit_a_phone_and_a_finger() {
     let console = OpenConsole::open();
@@ -48,6 +56,7 @@ fn pages_fit_a_phone_and_a_finger() {
         browser.fits();
         browser.scrolls_nowhere_sideways();
         browser.fits_fingers();
+        assert_eq!(browser.value(MISFITS), json!([]), "on {page}");
         browser.is_accessible();
     }
     console.close();
@@ -68,7 +77,7 @@ fn bar_opens_all_pages_on_a_phone() {
     browser.fits_fingers();
     browser.is_accessible();
     browser.press(ESCAPE);
-    assert_eq!(browser.value("document.activeElement.dataset.action"), "more");
+    wait_until("the focus", || browser.value("document.activeElement.dataset.action") == "more");
     browser.press(ENTER);
     browser.click("#nav a[href='/admin/fleet']");
     wait_until("the fleet", || browser.url() == at(node, "fleet"));
@@ -81,6 +90,13 @@ fn bar_opens_all_pages_on_a_phone() {
 /// Script: how labels are aligned with their values, which are as high as a finger needs where they are links.
 const ALIGNMENT: &str =
     "getComputedStyle(document.querySelector('.as-cards td[data-label]:has(> a), .facts > div:has(a)')).alignItems";
+
+/// Script: by how many pixels the middle of a tag is above or below that of its label.
+const PILL_OFFSET: &str = "(() => {
+    const pill = document.querySelector('.facts a.badge > bdi');
+    const middle = (one) => { const { top, bottom } = one.getBoundingClientRect(); return (top + bottom) / 2; };
+    return Math.abs(middle(pill) - middle(pill.closest('div').querySelector('dt')));
+})()";
 
 #[test]
 fn labels_stand_on_the_line_of_their_values() {
@@ -95,32 +111,61 @@ fn labels_stand_on_the_line_of_their_values() {
     browser.go(&at(node, "links/tagged"));
     says(browser, ".facts", "sale");
     assert_eq!(browser.value(ALIGNMENT), json!("baseline"));
+    let offset = browser.value(PILL_OFFSET);
+    assert!(offset.as_f64().is_some_and(|pixels| pixels <= 4.0), "{offset}");
     console.close();
 }
 
-/// Script: the pixels between the title of a link and its destination.
-const GAP: &str = "(() => {
-    const [title, target] = ['.title', '.target'].map((part) => document.querySelector(`tbody ${part}`).getBoundingClientRect());
-    return target.top - title.bottom;
+/// Script: the height of the highest row of the list of links, in pixels.
+const ROW_HEIGHT: &str =
+    "Math.max(...[...document.querySelectorAll('tbody tr')].map((row) => row.getBoundingClientRect().height))";
+
+/// The smallest phone that the console is drawn for.
+const NARROW_PHONE: (u32, u32) = (320, 640);
+
+/// Script: in how many rows of the list the slug, or its button, reaches into the state or the dates.
+const COLLISIONS: &str = "[...document.querySelectorAll('tbody tr')].filter((row) => {
+    const boxes = (part) => [...row.querySelectorAll(part)].filter((one) => one.checkVisibility()).map((one) => one.getBoundingClientRect());
+    const end = Math.max(...boxes('.short-url > *').map(({ right }) => right));
+    return boxes('.cell-state, .dates').some(({ left }) => left < end);
+}).length";
+
+/// Script: what a row says of its link below the slug, in the words of its title and of the text that the style adds.
+const TITLE_AND_DESTINATION: &str = "(() => {
+    const title = document.querySelector('tbody .title');
+    return [title.innerText, getComputedStyle(title, '::after').content, document.querySelector('tbody .target').checkVisibility()];
 })()";
 
 #[test]
-fn title_opens_the_page_of_its_link() {
+fn rows_of_links_are_low_and_open_their_link() {
     let console = OpenConsole::open();
     let OpenConsole { node, browser, .. } = &console;
-    let fields = json!({"longUrl": TARGET, "customSlug": "titled", "title": "Spring sale", "validUntil": "2099-01-02T00:00:00Z"});
+    let fields = json!({"longUrl": "https://example.org/a", "customSlug": "titled", "title": "Spring sale", "tags": ["sale", "2026"],
+        "validUntil": "2099-01-02T00:00:00Z"});
     assert_eq!(node.wire().create(&fields).status, 200);
     browser.resize(PHONE);
     browser.go(&at(node, "links"));
     says(browser, "tbody .title", "Spring sale");
     says(browser, "tbody .dates", "Expires");
-    let gap = browser.value(GAP);
-    assert!(gap.as_f64() >= Some(0.0), "{gap}");
+    let height = browser.value(ROW_HEIGHT);
+    assert!(height.as_f64().is_some_and(|pixels| pixels <= 96.0), "{height}");
+    assert_eq!(browser.value(TITLE_AND_DESTINATION), json!(["Spring sale", "\"example.org/a\"", false]));
+    browser.fits();
     browser.fits_fingers();
+    browser.resize(NARROW_PHONE);
+    browser.fits();
+    assert_eq!(browser.value(COLLISIONS), json!(0));
+    browser.resize(PHONE);
     // The bar at the bottom may cover the row.
     browser.value("document.querySelector('tbody .title').scrollIntoView({ block: 'center' })");
     browser.click("tbody .title");
     wait_until("the page of the link", || browser.url() == at(node, "links/titled"));
+    // A link without a title leads to its destination.
+    node.wire().shorten_as("plain", TARGET);
+    browser.go(&at(node, "links"));
+    says(browser, "tbody .target", "example.org/a/long/way");
+    let height = browser.value(ROW_HEIGHT);
+    assert!(height.as_f64().is_some_and(|pixels| pixels <= 96.0), "{height}");
     console.close();
 }
 

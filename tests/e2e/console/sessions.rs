@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::api_client::{self, JSON};
 use crate::support::bulk::{self, BULK};
 use crate::support::http::{SHORT_URLS, Wire};
-use crate::support::node::{Setup, wait_until};
+use crate::support::node::{Setup, wait_for, wait_until};
 use crate::support::sessions::{SignedIn, sign_in, with_key};
 
 const TARGET: &str = "https://example.org/target";
@@ -179,9 +179,9 @@ fn sign_in_needs_a_valid_key() {
     assert_eq!(former.get("/admin/api/session").status, 200);
     // Who guesses is stopped, and who has a key is not.
     let guess = || sign_in(&node, "carom_ak_none", "");
-    wait_until("no more guesses", || guess().status == 429);
-    assert!(guess().field("retry-after").is_some());
-    assert!(guess().text().contains("id=\"key-error\""));
+    let refused = wait_for("no more guesses", || Some(guess()).filter(|reply| reply.status == 429));
+    assert!(refused.field("retry-after").is_some());
+    assert!(refused.text().contains("id=\"key-error\""));
     assert_eq!(sign_in(&node, &key, "").status, 303);
     node.terminate();
 }

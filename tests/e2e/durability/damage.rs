@@ -36,7 +36,7 @@ fn full_disk_stops_writes_not_redirects() {
     // The mount is the node's own; its process leads to it.
     let inside = PathBuf::from(format!("/proc/{}/root{data}", node.pid()));
     for round in 0..2 {
-        // Whoever has just been found to have room must not go by that.
+        // The node may have found room just before. It must look again.
         fill(&inside.join("ballast"), 40 << 20, || drop(wire.shorten(TARGET)));
         let refused = wait_for("a refusal", || {
             let reply = wire.create(&json!({"longUrl": TARGET}));

@@ -64,7 +64,8 @@ fn rolling_restart_loses_no_request() {
         let setup =
             setup.argument("--listen").argument(secure.to_string()).env("CAROM_TLS_LISTEN", &secure.to_string());
         let setup = setup.env("CAROM_PROXY_PROTOCOL", "require").env("CAROM_TRUSTED_PROXIES", "127.0.0.1");
-        setup.env("CAROM_DRAIN_DELAY", "1s")
+        // Far more than the balancer needs for its two checks, for which it may be kept waiting.
+        setup.env("CAROM_DRAIN_DELAY", "3s")
     });
     let mut nodes: Vec<Node> = setups.iter().map(Setup::start).collect();
     let balancer = Balancer::start(dir.path(), &addresses);

@@ -39,7 +39,7 @@ fn drain_delay_keeps_serving() {
     drop(wire);
     let setup = node.drained();
     assert!(since.elapsed() >= Duration::from_secs(6));
-    // Whoever says it twice does not want to wait.
+    // A second signal ends the wait.
     let node = setup.env("CAROM_DRAIN_DELAY", "1h").start();
     node.signal(Signal::TERM);
     wait_until("a node that is not ready", || Wire::open(node.admin).get("/readyz").status == 503);

@@ -48,7 +48,7 @@ fn misses_throttle_one_address_only() {
         let setup = Setup::new(dir.path()).over_kernel().cores(cores).env("CAROM_LIMITS_MISSES_PER_SECOND", "10");
         let node = setup.start();
         let code = node.wire().shorten(TARGET);
-        let before = node.resident_bytes();
+        let before = node.anonymous_bytes();
         let begin = Instant::now();
         let (missing, throttled) = std::thread::scope(|scope| {
             let guesser = scope.spawn(|| guess(&node, "127.0.0.9".parse().unwrap(), guesses()));
@@ -71,7 +71,7 @@ fn misses_throttle_one_address_only() {
             let mut wire = Wire::open_from(source, node.public);
             assert_eq!(wire.get("/none").status, 404, "{source} is somebody else");
         }
-        let grown = node.resident_bytes().saturating_sub(before);
+        let grown = node.anonymous_bytes().saturating_sub(before);
         assert!(grown < (8 + 2 * cores as u64) << 20, "{grown} bytes more");
         node.terminate();
     }

@@ -1,6 +1,6 @@
 //! Events of a fleet: each change is an event of one node, its origin.
 
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_telemetry::clock::unix_ms;
 use serde_json::json;
 

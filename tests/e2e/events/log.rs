@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_telemetry::clock::unix_ms;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -100,7 +100,8 @@ fn kill_loses_no_event_of_an_acknowledged_change() {
     let created: Vec<String> = types_and_codes(&events).into_iter().map(|(_, code)| code).collect();
     let distinct: BTreeSet<String> = created.iter().cloned().collect();
     assert_eq!(created.len(), distinct.len(), "an event is there twice");
-    assert!(!acknowledged.is_empty() && acknowledged.is_subset(&distinct));
+    assert!(!acknowledged.is_empty());
+    assert!(acknowledged.is_subset(&distinct));
     assert!(events.windows(2).all(|pair| number(&pair[0]) + 1 == number(&pair[1])), "a number is missing");
     // Each event is true.
     let mut wire = node.wire();
@@ -158,7 +159,8 @@ fn cursor_of_removed_events_is_gone() {
     wire.shorten_as("first", TARGET);
     let page = wire.get("/rest/v3/events").json()["events"].clone();
     let (id, restart) = (page["next"].as_str().unwrap().to_owned(), page["restart"].as_str().unwrap().to_owned());
-    assert!(id.ends_with("-1") && restart.ends_with("-0"), "{page}");
+    assert!(id.ends_with("-1"), "{page}");
+    assert!(restart.ends_with("-0"), "{page}");
     let name = id.split_once('-').unwrap().0;
     // Events leave the disk by tables of some megabytes.
     let long = format!("{TARGET}?{}", "x".repeat(2_000));
@@ -220,6 +222,7 @@ fn off_by_default_and_for_keys_of_one_app() {
     ];
     for (name, value) in invalid {
         let (code, said) = keeping(data.path()).env(name, value).fail();
-        assert!(code != 0 && said.contains(name), "{name}: {code} {said}");
+        assert!(code != 0, "{name}: {code} {said}");
+        assert!(said.contains(name), "{name}: {code} {said}");
     }
 }

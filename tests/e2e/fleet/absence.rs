@@ -4,7 +4,7 @@ use carom_shards::{CodeLength, CodeSecret, CodeSpace, CounterValue};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::fleet::{Fleet, KEY, settle, setup, stored_members};
+use crate::support::fleet::{Fleet, KEY, known, settle, setup, stored_members};
 use crate::support::http::{Reply, Wire};
 use crate::support::node::{Dice, Node, Setup, wait_until};
 use crate::support::proxy::{Mode, Proxy};
@@ -73,24 +73,21 @@ fn guesses_reach_no_redis() {
         is_missing && server.calls("get") == before
     });
     const GUESSES: u64 = 2_000;
-    let before = server.calls("get");
-    let mut unsure = 0;
-    for _ in 0..GUESSES {
-        match wire.get(&format!("/{}", guess(&space, &mut dice))).status {
-            404 => {}
-            // The machine is so busy that heartbeats are late.
-            503 => unsure += 1,
-            status => panic!("{status}"),
-        }
-    }
-    let asked = server.calls("get") - before;
-    println!("{GUESSES} guesses: {asked} commands, {unsure} unsure");
-    assert!(asked <= GUESSES / 10, "{asked} of {GUESSES} guesses reached Redis");
-    assert!(unsure <= GUESSES / 10, "{unsure}");
+    // While a busy machine delays heartbeats or the reading of streams, a guess is unsure, or Redis is asked.
+    wait_until("guesses that Redis is not asked for", || {
+        let before = server.calls("get");
+        let statuses: Vec<u16> =
+            (0..GUESSES).map(|_| wire.get(&format!("/{}", guess(&space, &mut dice))).status).collect();
+        let asked = server.calls("get") - before;
+        let unsure = statuses.iter().filter(|status| **status == 503).count() as u64;
+        assert!(statuses.iter().all(|status| [404, 503].contains(status)), "{statuses:?}");
+        println!("{GUESSES} guesses: {asked} commands, {unsure} unsure");
+        asked <= GUESSES / 10 && unsure <= GUESSES / 10
+    });
     // A slug has to be asked for each time: another node may create it at any moment.
     let before = server.calls("get");
     for _ in 0..20 {
-        assert_eq!(wire.get("/no-such-slug").status, 404);
+        assert_eq!(known(|| wire.get("/no-such-slug")).status, 404);
     }
     assert!(server.calls("get") >= before + 20);
 }
@@ -206,11 +203,12 @@ fn silent_node_keeps_leased_codes_unsure() {
     for code in codes.iter().map(String::as_str).chain([private]) {
         is_unsure(&other.get(&format!("/{code}")));
     }
-    // Once the silence is old, nobody waits.
-    std::thread::sleep(std::time::Duration::from_secs(5));
-    let begun = std::time::Instant::now();
-    is_unsure(&other.get(&format!("/{private}")));
-    assert!(begun.elapsed() < std::time::Duration::from_secs(1), "{:?}", begun.elapsed());
+    // Once the silence is old, nobody waits. Before that, a request waits for one and a half seconds.
+    wait_until("an answer at once", || {
+        let begun = std::time::Instant::now();
+        is_unsure(&other.get(&format!("/{private}")));
+        begun.elapsed() < std::time::Duration::from_secs(1)
+    });
     proxy.set(Mode::Pass);
     wait_until("404 again", || other.get(&format!("/{private}")).status == 404);
     wait_until("the links", || codes.iter().all(|code| other.get(&format!("/{code}")).status == 302));

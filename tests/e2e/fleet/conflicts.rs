@@ -34,7 +34,7 @@ fn displaced_link_is_reported() {
         });
         settle(node);
     }
-    // Whoever made the link that is gone hears of it, though its revision says that it may have been deleted before.
+    // The node that made the lost link reports it, although the revision says that the link may have been deleted before.
     wait_until("a report", || newcomer.status()["fleet"]["conflicts"].as_u64() > Some(0));
     is_seen(&newcomer, "conflict");
     assert!(newcomer.status()["alarms"].to_string().contains("slug"), "{}", newcomer.status());

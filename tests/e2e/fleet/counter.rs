@@ -4,10 +4,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use carom::services::replication::redis::LeaseRequest;
 use carom_shards::CodeLength;
 
 use crate::support::cluster::Cluster;
-use crate::support::fleet::{Fleet, settle};
+use crate::support::fleet::{Fleet, settle, with_usual_timeouts};
 use crate::support::node::{Node, wait_for, wait_until};
 use crate::support::redis::{Reply, Server, Setup};
 
@@ -102,7 +103,8 @@ impl Leases {
 
 fn start(fleet: &Fleet) -> Vec<Node> {
     let start = |number: usize| {
-        fleet.setup(number).expect("counter_regressed").expect("redis_away").expect("codes_failed").start()
+        let setup = with_usual_timeouts(fleet.setup(number)).expect("counter_regressed");
+        setup.expect("redis_away").expect("codes_failed").start()
     };
     let nodes: Vec<Node> = (0..2).map(start).collect();
     nodes.iter().for_each(settle);
@@ -122,7 +124,7 @@ fn reset_by_hand_repeats_no_code() {
         let value = ["0", "17", "-5", "nonsense"][round % 4];
         let before: usize = nodes.iter().map(|node| regressions(&node.log())).sum();
         server.command(&["SET", "{carom}:counter:7", value]);
-        // Whoever leases first notices: that may be a node that has not been restarted yet.
+        // The node that leases first notices. It may be one that has not been restarted yet.
         let (anew, logs): (Vec<Node>, Vec<String>) = nodes.into_iter().map(lease_anew_and_tell).unzip();
         nodes = anew;
         let noticed = logs.iter().map(|log| regressions(log)).sum::<usize>() > before;
@@ -258,7 +260,8 @@ fn second_lease_confirms_the_first() {
     replica.wait_until_linked();
     let mut redis = crate::support::fleet::connect(&master);
     let length = CodeLength::new(7).unwrap();
-    let mut lease = || redis.lease(length, 100, (0, 0), "n", Duration::from_secs(2)).unwrap();
+    let wanted = LeaseRequest { length, want: 100, seen: 0, margin: 0 };
+    let mut lease = || redis.lease(wanted, "n", Duration::from_secs(2)).unwrap();
     // On a busy machine, a replica may take longer than a lease waits for it.
     let (first, _, replicas) =
         wait_for("a confirmed lease", || Some(lease()).filter(|(_, confirmed, _)| *confirmed == 1));

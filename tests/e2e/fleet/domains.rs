@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::api_client::JSON;
 use crate::support::fleet::{Fleet, settle};
 use crate::support::http::{Reply, SHORT_URLS, Wire};
-use crate::support::node::{Node, wait_until};
+use crate::support::node::{Node, wait_for, wait_until};
 use crate::support::redis::Server;
 
 const TARGET: &str = "https://example.org/";
@@ -40,6 +40,12 @@ fn leads(node: &Node, host: &str, slug: &str, slow: bool) -> String {
     reply.field("location").map_or_else(|| reply.status.to_string(), str::to_owned)
 }
 
+/// Checks the destination or status for a slug at a host, once Redis has answered in time.
+fn assert_leads(node: &Node, host: &str, slug: &str, slow: bool, expected: &str) {
+    let led = wait_for("an answer that is known", || Some(leads(node, host, slug, slow)).filter(|led| led != "503"));
+    assert_eq!(led, expected, "{slug} at {host}");
+}
+
 #[test]
 fn slug_is_unique_per_domain() {
     let server = Server::start();
@@ -51,11 +57,11 @@ fn slug_is_unique_per_domain() {
         let (at, elsewhere) = (&nodes[round % 2], &nodes[1 - round % 2]);
         assert_eq!(create(at, "s.test", &slug).status, 200);
         // It stands in for one that there is not, on a node that has heard of neither.
-        assert_eq!(leads(elsewhere, "go.test", &slug, slow), format!("{TARGET}s.test/{slug}"));
+        assert_leads(elsewhere, "go.test", &slug, slow, &format!("{TARGET}s.test/{slug}"));
         assert_eq!(create(at, "own.test", &slug).status, 200);
-        assert_eq!(leads(elsewhere, "own.test", &slug, slow), format!("{TARGET}own.test/{slug}"));
-        assert_eq!(leads(elsewhere, "s.test", &slug, slow), format!("{TARGET}s.test/{slug}"));
-        assert_eq!(leads(elsewhere, "other.test", &slug, slow), "404");
+        assert_leads(elsewhere, "own.test", &slug, slow, &format!("{TARGET}own.test/{slug}"));
+        assert_leads(elsewhere, "s.test", &slug, slow, &format!("{TARGET}s.test/{slug}"));
+        assert_leads(elsewhere, "other.test", &slug, slow, "404");
         create(elsewhere, "own.test", &slug).problem(400, "/non-unique-slug");
         create(elsewhere, "s.test", &slug).problem(400, "/non-unique-slug");
         assert_eq!(create(elsewhere, "go.test", &slug).status, 200);
@@ -97,8 +103,8 @@ fn slug_is_unique_per_domain() {
         .start();
     settle(&late);
     wait_until("all links", || late.status()["links"] == nodes[0].status()["links"]);
-    assert_eq!(leads(&late, "own.test", "sale-3", false), "https://example.net/");
-    assert_eq!(leads(&late, "s.test", "sale-3", true), format!("{TARGET}s.test/sale-3"));
+    assert_leads(&late, "own.test", "sale-3", false, "https://example.net/");
+    assert_leads(&late, "s.test", "sale-3", true, &format!("{TARGET}s.test/sale-3"));
     for node in nodes.iter().chain([&late]) {
         assert_eq!(node.status()["fleet"]["conflicts"], 0);
     }
@@ -143,6 +149,28 @@ fn changed_redirects_reach_all_nodes() {
     // A node answers 503 for an unknown code until it has reconnected to Redis.
     wait_until("the earlier change", || leads(&nodes[1], "own.test", "none", false) == lost("b"));
     nodes.into_iter().for_each(|node| _ = node.terminate());
+}
+
+#[test]
+fn unreadable_redirects_are_reported_and_kept() {
+    let server = Server::start();
+    let fleet = Fleet::new(1, &server.url());
+    let setup = fleet.setup(0).argument("--base-url").argument("https://s.test");
+    let reported = "the field go.test of the hash PREFIX:domains";
+    let node = setup.env("CAROM_DOMAINS_SERVE", "https://go.test").expect(reported).start();
+    settle(&node);
+    let edit = |path: &str| {
+        let body = json!({"domain": "go.test", "baseUrlRedirect": format!("{TARGET}{path}")}).to_string();
+        node.wire().ask("PATCH", "/rest/v3/domains/redirects", JSON, body.as_bytes()).status
+    };
+    assert_eq!(edit("a"), 200);
+    let of_later_version = r#"{"baseUrlRedirect": 7}"#;
+    server.command(&["HSET", "{carom}:domains", "go.test", of_later_version]);
+    assert_eq!(edit("b"), 200);
+    assert_eq!(server.command(&["HGET", "{carom}:domains", "go.test"]), of_later_version);
+    assert_eq!(leads(&node, "go.test", "", false), format!("{TARGET}b"));
+    wait_until("the field in the log", || node.log().contains(reported));
+    node.terminate();
 }
 
 #[test]

@@ -3,13 +3,11 @@
 use carom_model::replication::formats;
 use serde_json::{Value, json};
 
-use crate::support::bulk::send_all;
-use crate::support::fleet::{Fleet, settle};
+use crate::support::bulk::{IMPORT, send_all};
+use crate::support::fleet::{Fleet, known, settle};
 use crate::support::http::SHORT_URLS;
 use crate::support::node::{Node, wait_until};
 use crate::support::redis::Server;
-
-const IMPORT: &str = "/rest/v3/short-urls/bulk/import";
 
 fn total(node: &Node, slug: &str) -> Value {
     node.wire().get(&format!("{SHORT_URLS}/{slug}")).json()["visitsSummary"]["total"].clone()
@@ -57,7 +55,7 @@ fn earlier_visits_count_once_on_every_node() {
     // Two of its visits are left, whichever node grants them.
     wait_until("the link on the second node", || nodes[1].wire().get("/n100").status == 302);
     wait_until("the last visit", || nodes[0].wire().get("/n100").status == 302);
-    let statuses: Vec<u16> = nodes.iter().map(|node| node.wire().get("/n100").status).collect();
+    let statuses: Vec<u16> = nodes.iter().map(|node| known(|| node.wire().get("/n100")).status).collect();
     assert_eq!(statuses, [410, 410]);
     wait_until("new visits on both nodes", || all_show(&nodes, "n100", 102, 5_052));
     // A node that starts again, and one that was killed, count nothing again.

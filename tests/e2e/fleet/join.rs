@@ -1,7 +1,7 @@
 //! New nodes that take all links from a snapshot of a peer, and follow the streams from there.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::support::api_client::new_key;
 use crate::support::bulk::{BULK, TARGET, code_of, many, send_all};
-use crate::support::cli_user::CliUser;
+use crate::support::cli_user::{CliUser, text};
 use crate::support::fleet::{Fleet, KEY, redirects, settle};
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::proxy::{Mode, Proxy};
@@ -21,10 +21,6 @@ use crate::support::visits::counted;
 /// A user who has the code secret of the fleet.
 fn user() -> CliUser {
     CliUser::new().env("CAROM_SPACE_KEY", KEY)
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 /// Ten megabytes of links, which are three pieces.
@@ -98,8 +94,7 @@ fn begin(user: &CliUser, from: &str, setup: &Setup) -> Child {
 fn new_node_follows_from_the_snapshot() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
-    // Writes go on while another process reads all links, so Redis may be late on a busy machine.
-    let first = fleet.setup(0).env("CAROM_FLEET_ANSWER_MS", "1000").start();
+    let first = fleet.setup(0).start();
     settle(&first);
     let results = send_all(&first, BULK, many(3_000).as_bytes());
     let mut codes: Vec<&str> = results.iter().map(code_of).collect();

@@ -76,6 +76,27 @@ fn new_node_refuses_until_keys_arrive() {
 }
 
 #[test]
+fn ready_node_knows_of_keys_revoked_meanwhile() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let [here, away] = [0, 1].map(|number| fleet.setup(number).start());
+    [&here, &away].into_iter().for_each(settle);
+    let key = new_key(&fleet.setup(0), "shop", "write-own");
+    wait_until("the key on both", || [&here, &away].into_iter().all(|node| ApiClient::new(node, &key).is_known(node)));
+    let away = away.terminate();
+    run_app(&fleet.setup(0), &["revoke", "shop"]);
+    wait_until("a key that is revoked", || !ApiClient::new(&here, &key).is_known(&here));
+    let name = server.command(&["KEYS", "*:apps"]).list()[0].text();
+    wait_until("the revocation in Redis", || {
+        let held = server.command(&["HVALS", &name]).list().iter().map(Reply::text).collect::<String>();
+        !held.contains("\"revokedMs\":null")
+    });
+    let back = away.start();
+    assert!(!ApiClient::new(&back, &key).is_known(&back));
+    [here, back].into_iter().for_each(|node| _ = node.terminate());
+}
+
+#[test]
 fn purged_keys_stay_out_of_redis() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::alarms::{alarms, is_seen};
-use crate::support::fleet::{Fleet, KEY, redirects, settle, setup};
+use crate::support::fleet::{Fleet, KEY, LATE, redirects, settle, setup};
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::redis::{Server, tls_server};
 
@@ -28,7 +28,7 @@ fn generated_name_is_kept() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
     let setup = Setup::new(folder.path()).env("CAROM_SPACE_KEY", KEY).argument("--redis").argument(server.url());
-    let node = setup.start();
+    let node = LATE.into_iter().fold(setup, Setup::expect).start();
     settle(&node);
     let name = node.status()["fleet"]["node"].as_str().unwrap().to_owned();
     assert!(name.starts_with("node-"), "{name}");
@@ -164,7 +164,7 @@ fn redis_tls_needs_a_trusted_certificate() {
     let stranger = setup(&folder.path().join("b"), 1, &url).expect("redis_away").expect("codes_failed").start();
     assert_eq!(stranger.wire().get(&format!("/{code}")).status, 503, "the stranger cannot know whether it exists");
     assert_eq!(stranger.status()["redis"]["connected"], false);
-    assert!(stranger.log().contains("certificate"), "{}", stranger.log());
+    wait_until("the reason in the log", || stranger.log().contains("certificate"));
 }
 
 /// Returns the status of a create.
@@ -190,7 +190,8 @@ fn second_process_of_a_name_gives_way() {
     }
     wait_until("a node that refuses writes", || create(&second) == 503);
     let refused = second.wire().delete(&code);
-    assert!(refused.status == 503 && refused.text().contains("duplicate_node"), "{}", refused.text());
+    assert!(refused.status == 503, "{}", refused.text());
+    assert!(refused.text().contains("duplicate_node"), "{}", refused.text());
     assert_eq!(create(&first), 200);
     wait_until("redirects", || redirects(&second, &code, "https://example.org/"));
     // A node that restarts is no twin of its last process, and keeps the name.

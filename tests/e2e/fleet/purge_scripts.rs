@@ -141,7 +141,7 @@ fn data_is_known_after_a_lost_connection() {
     server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
     let same = wait_for("an identity", || redis.data_identity(WITHIN));
     assert_eq!(Some(same), before);
-    assert!(redis.disturbed().is_some(), "the test would prove nothing");
+    assert!(redis.last_disturbance().is_some(), "the test would prove nothing");
     server.kill();
     server.start_again();
     let after = wait_for("an identity", || redis.data_identity(WITHIN));

@@ -1,12 +1,17 @@
 //! Purges in a fleet: afterwards no node and no key of Redis has anything of the links.
 
+use carom_model::formats::dates;
+use carom_telemetry::clock::unix_ms;
 use serde_json::{Value, json};
 
+use crate::support::bulk::{IMPORT, send_all};
 use crate::support::fleet::{Fleet, settle, stored_members};
 use crate::support::http::SHORT_URLS;
 use crate::support::links::change;
 use crate::support::node::{Node, Setup, wait_for, wait_until};
-use crate::support::purges::{MARKER, marked_files, marked_keys, purge, wait_for_purge};
+use crate::support::purges::{
+    MARKER, PURGES, assert_clean, fails_with, hold_back, marked_files, marked_keys, purge, wait_for_purge,
+};
 use crate::support::redis::{Reply, Server, Setup as RedisSetup};
 
 const KEPT: &str = "https://example.org/kept";
@@ -43,11 +48,11 @@ fn begin(node: &Node) -> String {
     reply.json()["id"].as_str().unwrap().to_owned()
 }
 
-fn assert_clean(fleet: &Fleet, nodes: usize, server: &Server) {
-    for number in 0..nodes {
-        assert_eq!(marked_files(fleet.setup(number).data_dir()), Vec::<String>::new());
-    }
-    assert_eq!(marked_keys(server), Vec::<String>::new());
+/// Imports the link `gone`, always with the same date.
+fn import(node: &Node, target: &str, end: Option<&str>) {
+    let (date, meta) = ("2025-06-01T12:00:00.123Z", json!({"validUntil": end}));
+    let line = json!({"shortCode": "gone", "longUrl": target, "dateCreated": date, "meta": meta});
+    send_all(node, IMPORT, format!("{line}\n").as_bytes());
 }
 
 #[test]
@@ -85,6 +90,90 @@ fn purge_reaches_all_nodes_and_redis() {
         node.terminate();
     }
     assert_clean(&fleet, 3, &server);
+}
+
+#[test]
+fn links_that_ended_before_leave_every_node() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let start = |number| keeping(&fleet, number).env("CAROM_LINKS_KEEP_EXPIRED", "1s").start();
+    let nodes: Vec<Node> = (0..2).map(start).collect();
+    nodes.iter().for_each(settle);
+    let target = |path: &str| format!("https://a.example/{MARKER}/{path}");
+    let mut wire = nodes[0].wire();
+    let end = dates::format((unix_ms() / 1_000 + 3) * 1_000);
+    wire.create(&json!({"longUrl": target("expired"), "customSlug": "expired", "validUntil": end}));
+    wire.shorten_as("slug", &target("deleted"));
+    wait_until("a visit on the other node", || nodes[1].wire().get("/slug").status == 302);
+    assert_eq!(wire.delete("slug").status, 204);
+    wire.shorten_as("slug", KEPT);
+    wait_until("the next link everywhere", || nodes.iter().all(|node| node.status()["links"] == 1));
+    wait_until("its visit", || {
+        let reply = nodes[1].wire().get("/slug");
+        reply.status == 302 && reply.location() == KEPT
+    });
+    let path = format!("{SHORT_URLS}/slug/visits");
+    let visits = |node: &Node| node.wire().get(&path).json()["visits"]["pagination"]["totalItems"].as_u64();
+    wait_until("its visit everywhere", || nodes.iter().all(|node| visits(node) == Some(1)));
+    assert_ne!(marked_keys(&server), Vec::<String>::new(), "the test would prove nothing");
+    let fields = json!({"destination": target(""), "confirm": 0}).to_string();
+    let reply = wire.ask("POST", PURGES, "Content-Type: application/json\r\n", fields.as_bytes());
+    assert_eq!((reply.status, &reply.json()["deletedBefore"]), (202, &json!(2)), "{}", reply.text());
+    let id = reply.json()["purge"]["id"].as_str().unwrap().to_owned();
+    nodes.iter().for_each(|node| wait_for_purge(node, &id));
+    assert_clean(&fleet, 2, &server);
+    for node in &nodes {
+        assert_eq!(visits(node), Some(1), "the next link keeps its visits");
+        assert_eq!(node.wire().get("/slug").location(), KEPT);
+    }
+}
+
+#[test]
+fn link_imported_again_holds_no_node_back() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let setup = |number| fleet.setup(number).env("CAROM_LINKS_KEEP_EXPIRED", "1s");
+    let start = |number| setup(number).expect("a purge could not be carried out").start();
+    let mut nodes: Vec<Node> = (0..2).map(start).collect();
+    nodes.iter().for_each(settle);
+    let target = format!("https://a.example/{MARKER}");
+    // Only the search index still has a link that expired without a change, and it has no claims.
+    let end = dates::format((unix_ms() / 1_000 + 5) * 1_000);
+    import(&nodes[0], &target, Some(&end));
+    // A store without links keeps no search index.
+    nodes[0].wire().shorten_as("kept", KEPT);
+    let count = |node: &Node| node.status()["links"].clone();
+    wait_until("both links everywhere", || nodes.iter().all(|node| count(node) == 2));
+    wait_until("the end of one everywhere", || nodes.iter().all(|node| count(node) == 1));
+    // A restart writes the files of the search index, which still have its texts.
+    let restarted = nodes.remove(0).restart();
+    nodes.insert(0, restarted);
+    settle(&nodes[0]);
+    let ask = |fields: Value| {
+        let body = fields.to_string();
+        nodes[0].wire().ask("POST", PURGES, "Content-Type: application/json\r\n", body.as_bytes())
+    };
+    wait_until("the search index", || {
+        let counted = ask(json!({"destination": target}));
+        counted.status == 200 && counted.json()["deletedBefore"] == 1
+    });
+    let folder = hold_back(&fleet, 1);
+    let reply = ask(json!({"destination": target, "confirm": 0}));
+    assert_eq!((reply.status, &reply.json()["deletedBefore"]), (202, &json!(1)), "{}", reply.text());
+    let id = reply.json()["purge"]["id"].as_str().unwrap().to_owned();
+    wait_until("a purge that is held back", || fails_with(&nodes[1], &id, "visit-log"));
+    import(&nodes[0], KEPT, None);
+    let redirects = |node: &Node| {
+        let reply = node.wire().get("/gone");
+        reply.status == 302 && reply.location() == KEPT
+    };
+    wait_until("the next link everywhere", || nodes.iter().all(redirects));
+    std::fs::remove_dir_all(&folder).unwrap();
+    nodes.iter().for_each(|node| wait_for_purge(node, &id));
+    assert_clean(&fleet, 2, &server);
+    for node in &nodes {
+        assert_eq!(node.wire().get("/gone").location(), KEPT);
+    }
 }
 
 #[test]

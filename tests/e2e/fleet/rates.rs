@@ -49,8 +49,9 @@ fn creates_per_second_hold_for_the_fleet() {
     nodes.iter().for_each(settle);
     wait_until("the key on every node", || nodes.iter().all(|node| ApiClient::new(node, &key).is_known(node)));
     let everywhere = rate_over(&nodes, &key);
-    assert!((0.7..=1.15).contains(&(everywhere / RATE as f64)), "{everywhere} a second over three nodes");
+    // A machine that stands still for two of six seconds makes fewer. One node alone would have a third.
+    assert!((0.5..=1.15).contains(&(everywhere / RATE as f64)), "{everywhere} a second over three nodes");
     // The rate follows the creates.
     let alone = rate_over(&nodes[1..2], &key);
-    assert!((0.7..=1.1).contains(&(alone / RATE as f64)), "{alone} a second over one node");
+    assert!((0.5..=1.1).contains(&(alone / RATE as f64)), "{alone} a second over one node");
 }

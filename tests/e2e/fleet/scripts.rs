@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use carom::services::replication::redis::{
-    CodeChange, Heartbeat, HeartbeatReply, KeptText, Recent, Redis, SiteNotes, SitePositions, StateExpiry,
+    CodeChange, Heartbeat, HeartbeatReply, KeptText, LeaseRequest, Recent, Redis, SiteNotes, SitePositions, StateExpiry,
 };
 use carom_model::link::labels::LinkLabels;
 use carom_model::link::{Link, Origin, UrlKey, Version};
@@ -38,6 +38,11 @@ fn state(code: Code, dice: &mut Dice) -> State {
     let state = State::Link(Arc::new(link));
     // A delete raises the revision by one.
     if dice.below(2) == 0 { state } else { state.deleted(dice.below(2)).with_version(version) }
+}
+
+/// Returns a request for counter values.
+fn wanted(length: CodeLength, want: u64, seen: u64, margin: u64) -> LeaseRequest {
+    LeaseRequest { length, want, seen, margin }
 }
 
 /// The key of the state of a code.
@@ -185,7 +190,7 @@ fn lease_script_and_rule_agree() {
         }
         let (seen, want) = (counter.next.saturating_sub(25) + dice.below(50), 1 + dice.below(20));
         let expected = lease::lease(&mut counter, seen, want, 1_000, &name);
-        let (granted, _, replicas) = redis.lease(length, want, (seen, 1_000), "n", WITHIN).unwrap();
+        let (granted, _, replicas) = redis.lease(wanted(length, want, seen, 1_000), "n", WITHIN).unwrap();
         assert_eq!(granted, expected);
         assert_eq!(replicas, 0);
         assert_eq!(server.command(&["GET", "{test}:counter:7"]).text(), counter.next.to_string());
@@ -195,7 +200,7 @@ fn lease_script_and_rule_agree() {
     counter.server = "another".to_owned();
     let expected = lease::lease(&mut counter, 0, 5, 1_000, &name);
     assert!(expected.moved);
-    assert_eq!(redis.lease(length, 5, (0, 1_000), "n", WITHIN).unwrap().0, expected);
+    assert_eq!(redis.lease(wanted(length, 5, 0, 1_000), "n", WITHIN).unwrap().0, expected);
 }
 
 #[test]
@@ -207,7 +212,7 @@ fn leases_of_a_site_agree_with_the_rule() {
     let name = server.info("run_id").unwrap();
     let length = CodeLength::DEFAULT;
     for seen in [0, 70] {
-        let early = redis.lease(length, 5, (seen, 1_000), "n", WITHIN);
+        let early = redis.lease(wanted(length, 5, seen, 1_000), "n", WITHIN);
         assert!(early.is_err(), "the other site may have leased any value, and more than a copy has seen");
     }
     redis.begin_counters(&[(length, BLOCK + 3)], &[], WITHIN).unwrap();
@@ -215,19 +220,20 @@ fn leases_of_a_site_agree_with_the_rule() {
     for _ in 0..200 {
         let want = 1 + dice.below(BLOCK / 2);
         let seen = counter.next.saturating_sub(25) + dice.below(50) * u64::from(counter.next > 0);
-        let about = (seen, Some(BLOCK + 3));
-        let expected = lease::lease_of_site(&mut counter, about, want, 1_000, &name, share).unwrap();
-        assert_eq!(redis.lease(length, want, (seen, 1_000), "n", WITHIN).unwrap().0, expected);
-        assert!(share.has(expected.start) && share.has(expected.start + want - 1));
+        let start = Some(BLOCK + 3);
+        let expected = lease::lease_of_site(&mut counter, seen, start, want, 1_000, &name, share).unwrap();
+        assert_eq!(redis.lease(wanted(length, want, seen, 1_000), "n", WITHIN).unwrap().0, expected);
+        assert!(share.has(expected.start));
+        assert!(share.has(expected.start + want - 1));
     }
     redis.begin_counters(&[(length, 9 * BLOCK)], &[], WITHIN).unwrap();
     assert_eq!(server.command(&["HGET", "{test}:site", "start:7"]).text(), (BLOCK + 3).to_string(), "they begin once");
     // A node with the settings of the other site, and one with none.
     for wrong in [Some(SiteShare::of("a", "b")), None] {
-        let granted = connect(&server).with_share(wrong).lease(length, 5, (0, 1_000), "m", WITHIN);
+        let granted = connect(&server).with_share(wrong).lease(wanted(length, 5, 0, 1_000), "m", WITHIN);
         assert!(granted.is_err(), "{wrong:?} would lease values of the other site: {granted:?}");
     }
-    assert!(redis.lease(length, 5, (0, 1_000), "n", WITHIN).is_ok(), "a refusal changes nothing");
+    assert!(redis.lease(wanted(length, 5, 0, 1_000), "n", WITHIN).is_ok(), "a refusal changes nothing");
 }
 
 #[test]
@@ -251,7 +257,7 @@ fn notes_count_for_the_present_relay() {
     let server = Server::start();
     let mut redis = connect(&server);
     let floors = vec![(CodeLength::DEFAULT, 70)];
-    let notes = SiteNotes { relay: 9, passes: 7, read_ms: 6, floors, ..SiteNotes::default() };
+    let notes = SiteNotes { relay: 9, passes: 7, read_ms: 6, met_ms: 5, floors, ..SiteNotes::default() };
     let position = StreamPosition { id: EntryId { ms: 5, seq: 7 }, check: 9 };
     let places = [(Partition(0), position), (Partition(63), position)];
     assert!(!redis.put_site_notes(&notes, &places, WITHIN).unwrap(), "nobody is the relay");
@@ -282,14 +288,15 @@ fn damaged_notes_lease_nothing() {
     for field in ["start:7", "floor:7", "lacks"] {
         server.command(&["HSET", "{test}:site", field, "?"]);
     }
-    let early = redis.lease(length, 5, (0, 0), "n", WITHIN);
+    let early = redis.lease(wanted(length, 5, 0, 0), "n", WITHIN);
     assert!(early.is_err(), "the other site may have leased any value: {early:?}");
     let notes = redis.site_notes(WITHIN).unwrap();
     assert_eq!(notes.damaged.len(), 3, "{notes:?}");
     redis.begin_counters(&[(length, 5 * BLOCK)], &notes.damaged, WITHIN).unwrap();
     redis.remove_site_notes(&notes.damaged_floors(), WITHIN).unwrap();
-    let (granted, ..) = redis.lease(length, 5, (0, 0), "n", WITHIN).unwrap();
-    assert!(share.has(granted.start) && granted.start >= 5 * BLOCK, "{granted:?}");
+    let (granted, ..) = redis.lease(wanted(length, 5, 0, 0), "n", WITHIN).unwrap();
+    assert!(share.has(granted.start), "{granted:?}");
+    assert!(granted.start >= 5 * BLOCK, "{granted:?}");
     assert!(redis.site_notes(WITHIN).unwrap().may_lack, "a damaged mark counts");
     assert!(redis.complete_site(WITHIN).unwrap());
     assert_eq!(redis.site_notes(WITHIN).unwrap(), SiteNotes::default());
@@ -307,16 +314,17 @@ fn given_up_site_frees_the_counter() {
     let mut of_site = connect(&server).with_share(Some(share));
     redis.begin_counters(&[(length, 0)], &[], WITHIN).unwrap();
     redis.name_site("berlin", WITHIN).unwrap();
-    of_site.lease(length, 5, (0, 0), "n", WITHIN).unwrap();
-    assert!(redis.lease(length, 5, (0, 0), "m", WITHIN).is_err(), "half of the values belong to the other site");
+    of_site.lease(wanted(length, 5, 0, 0), "n", WITHIN).unwrap();
+    assert!(redis.lease(wanted(length, 5, 0, 0), "m", WITHIN).is_err(), "half of the values belong to the other site");
     let above = 3 * BLOCK + 7;
     assert!(redis.give_up_site("lisbon", &[(length, above)], WITHIN).unwrap());
     assert!(!redis.give_up_site("lisbon", &[(length, 9 * BLOCK)], WITHIN).unwrap(), "it was done before");
-    let (granted, ..) = redis.lease(length, 5, (0, 0), "m", WITHIN).unwrap();
+    let (granted, ..) = redis.lease(wanted(length, 5, 0, 0), "m", WITHIN).unwrap();
     assert_eq!((granted.start, granted.mended), (above, 0), "the first value that the other site cannot have leased");
     // A node that still has its site leases its own values, above those of the others.
-    let (granted, ..) = of_site.lease(length, 5, (0, 0), "n", WITHIN).unwrap();
-    assert!(share.has(granted.start) && granted.start >= above + 5, "{granted:?}");
+    let (granted, ..) = of_site.lease(wanted(length, 5, 0, 0), "n", WITHIN).unwrap();
+    assert!(share.has(granted.start), "{granted:?}");
+    assert!(granted.start >= above + 5, "{granted:?}");
     assert_eq!(redis.other_space(WITHIN).unwrap().site, None, "a relay of the other site keeps away");
     let notes = redis.site_notes(WITHIN).unwrap();
     assert_eq!(notes.given_up.as_deref(), Some("lisbon"));
@@ -327,9 +335,10 @@ fn given_up_site_frees_the_counter() {
     assert_eq!(redis.site_notes(WITHIN).unwrap(), SiteNotes::default());
     redis.begin_counters(&[(length, 0)], &[], WITHIN).unwrap();
     let share = SiteShare::of("berlin", "aachen");
-    let (granted, ..) = connect(&server).with_share(Some(share)).lease(length, 5, (0, 0), "n", WITHIN).unwrap();
-    assert!(share.has(granted.start) && granted.start > above, "{granted:?}");
-    assert!(redis.lease(length, 5, (0, 0), "m", WITHIN).is_err(), "there are two sites again");
+    let (granted, ..) = connect(&server).with_share(Some(share)).lease(wanted(length, 5, 0, 0), "n", WITHIN).unwrap();
+    assert!(share.has(granted.start), "{granted:?}");
+    assert!(granted.start > above, "{granted:?}");
+    assert!(redis.lease(wanted(length, 5, 0, 0), "m", WITHIN).is_err(), "there are two sites again");
 }
 
 #[test]
@@ -390,7 +399,7 @@ fn returned_node_with_an_old_time_is_not_gone() {
         redis.beat(&beat, WITHIN).unwrap()
     };
     let watched = beat(&mut redis, r#"{"beat":1}"#);
-    let (granted, ..) = redis.lease(length, 5, (0, 0), "away", WITHIN).unwrap();
+    let (granted, ..) = redis.lease(wanted(length, 5, 0, 0), "away", WITHIN).unwrap();
     let returned = beat(&mut redis, r#"{"beat":2}"#);
     // The clock of Redis was set back, so that the second heartbeat has the time of the first.
     let (time, _) = watched.heartbeat_of("away").unwrap();

@@ -86,7 +86,7 @@ fn stale_master_loses_no_link() {
     let paused = Instant::now();
     let (changed, deleted) = (links[1].0.clone(), links.remove(3).0);
     links[1].1 = format!("{TARGET}/changed");
-    links.extend(create(&nodes[0], "late", 60));
+    links.extend(create(&nodes[0], "late", 30));
     assert_eq!(change(&mut nodes[1].wire(), &changed, &json!({"longUrl": links[1].1})).status, 200);
     assert_eq!(nodes[1].wire().delete(&deleted).status, 204);
     cluster.kill(master);

@@ -31,8 +31,7 @@ fn bulk_lines_delay_no_redirect() {
     const REDIRECTS: usize = 8;
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
-    let patient = |number| shared(fleet.setup(number)).env("CAROM_FLEET_ANSWER_MS", "1000").start();
-    let nodes = [patient(0), patient(1)];
+    let nodes = [0, 1].map(|number| shared(fleet.setup(number)).start());
     nodes.iter().for_each(settle);
     let made = send_all(&nodes[1], BULK, many(REDIRECTS + SESSIONS * CHUNK).as_bytes());
     let codes: Vec<&str> = made.iter().map(code_of).collect();

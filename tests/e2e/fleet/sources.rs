@@ -4,12 +4,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_telemetry::clock::unix_ms;
 use serde_json::{Value, json};
 
 use crate::support::browser::Browser;
-use crate::support::fleet::{Fleet, settle};
+use crate::support::fleet::{Fleet, known, settle};
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::node::{CAROM, Node, wait_for, wait_until};
 use crate::support::redis::Server;
@@ -51,7 +51,7 @@ fn killed_node_is_named_until_it_returns() {
     wait_until("all nodes in the totals", || nodes.iter().all(|node| sources(node) == all(&["n0", "n1", "n2"])));
     let mut wires: Vec<_> = nodes.iter().map(Node::wire).collect();
     wait_until("redirects of all nodes in one sum", || {
-        wires.iter_mut().for_each(|wire| assert_eq!(wire.get("/seen").status, 302));
+        wires.iter_mut().for_each(|wire| assert_eq!(known(|| wire.get("/seen")).status, 302));
         let fleet = nodes[0].status()["fleet"].clone();
         let of_nodes: Vec<u64> = fleet["nodes"]
             .as_array()
@@ -84,16 +84,18 @@ fn killed_node_is_named_until_it_returns() {
         (lacks.as_array().unwrap().len(), &lacks[0]["node"], &lacks[0]["reason"]),
         (1, &json!("n2"), &json!("silent"))
     );
-    // Its last heartbeat was at most a second before, and was heard at most a second later.
+    // Its last heartbeat was at most a second before, and was heard at most a second later, if the machine did not stand still.
     let since_ms = dates::parse(lacks[0]["since"].as_str().unwrap()).unwrap();
     assert!(
-        (killed_ms - 2_500..=killed_ms + 2_500).contains(&since_ms),
+        (killed_ms - 4_500..=killed_ms + 4_500).contains(&since_ms),
         "killed at {killed_ms}, missing since {since_ms}"
     );
     wait_until("the same on the other node", || sources(&nodes[1])["nodes"] == json!(["n0", "n1"]));
     let page = terminal(&nodes[0]);
-    assert!(page.contains("visits  of n0, n1; MISSING: n2 since ") && page.contains("SILENT"), "{page}");
-    assert!(Wire::open(nodes[0].admin).get("/metrics").text().contains("carom_fleet_nodes_missing 1\n"));
+    assert!(page.contains("visits  of n0, n1; MISSING: n2 since "), "{page}");
+    assert!(page.contains("SILENT"), "{page}");
+    let metrics = || Wire::open(nodes[0].admin).get("/metrics").text().to_owned();
+    wait_until("a missing node in the metrics", || metrics().contains("carom_fleet_nodes_missing 1\n"));
     for page in pages {
         says(page, "p.lacks", "Visits are missing: n2 (no heartbeat since ");
         says(page, "p.sources", "Visits of n0, n1");
@@ -103,7 +105,8 @@ fn killed_node_is_named_until_it_returns() {
     settle(&nodes[2]);
     wait_until("all nodes again", || nodes.iter().all(|node| sources(node) == all(&["n0", "n1", "n2"])));
     let page = terminal(&nodes[2]);
-    assert!(page.contains("visits  of all nodes: n0, n1, n2") && page.contains("n2 (this node)"), "{page}");
+    assert!(page.contains("visits  of all nodes: n0, n1, n2"), "{page}");
+    assert!(page.contains("n2 (this node)"), "{page}");
 }
 
 #[test]
@@ -176,7 +179,8 @@ fn stopped_node_leaves_nothing_behind() {
     let status = nodes[0].status();
     let stopped =
         status["fleet"]["nodes"].as_array().unwrap().iter().find(|node| node["node"] == "n1").unwrap().clone();
-    assert!(stopped["silentMillis"].as_u64().unwrap() >= 5_000 && stopped["about"]["stopped"] == true, "{stopped}");
+    assert!(stopped["silentMillis"].as_u64().unwrap() >= 5_000, "{stopped}");
+    assert!(stopped["about"]["stopped"] == true, "{stopped}");
     assert_eq!(sources(&nodes[0]), all(&["n0", "n1"]));
 }
 

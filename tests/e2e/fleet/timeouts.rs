@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::fleet::{settle, setup};
+use crate::support::fleet::{settle, setup, with_usual_timeouts};
 use crate::support::node::{Node, wait_until};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis::Server;
@@ -53,7 +53,8 @@ fn silent_name_server_is_bounded() {
     let proxy = Proxy::start(server.address());
     let mounts = [(&hosts, "hosts"), (&servers, "resolv.conf"), (&services, "nsswitch.conf")]
         .map(|(file, name)| format!("mount --bind {file} $(readlink -f /etc/{name})"));
-    let node = setup(&folder.path().join("a"), 0, &format!("redis://redis.example:{}", proxy.address().port()))
+    let url = format!("redis://redis.example:{}", proxy.address().port());
+    let node = with_usual_timeouts(setup(&folder.path().join("a"), 0, &url))
         .unshared(&format!(r#"{} && exec "$@""#, mounts.join(" && ")))
         .expect("redis_away")
         .start();
@@ -78,7 +79,7 @@ fn silent_name_server_is_bounded() {
 fn behind_tls(folder: &Path) -> (Server, Proxy, Node) {
     let (server, port, certificate) = tls_server(folder);
     let proxy = Proxy::start(([127, 0, 0, 1], port).into());
-    let node = setup(&folder.join("a"), 0, &format!("rediss://{}", proxy.address()))
+    let node = with_usual_timeouts(setup(&folder.join("a"), 0, &format!("rediss://{}", proxy.address())))
         .env("CAROM_FLEET_CA_FILE", &certificate)
         .expect("redis_away")
         .start();
@@ -109,8 +110,8 @@ fn slow_connect_succeeds_eventually() {
     let folder = tempfile::tempdir().unwrap();
     let proxy = Proxy::start(server.address());
     let first = setup(&folder.path().join("a"), 0, &server.url()).start();
-    let other =
-        setup(&folder.path().join("b"), 1, &format!("redis://{}", proxy.address())).expect("redis_away").start();
+    let far = setup(&folder.path().join("b"), 1, &format!("redis://{}", proxy.address()));
+    let other = with_usual_timeouts(far).expect("redis_away").start();
     [&first, &other].into_iter().for_each(settle);
     // One round trip is within the time of a look-up, and all that make up a connection are not.
     proxy.reconnect_as(Mode::Delay(Duration::from_millis(4)));

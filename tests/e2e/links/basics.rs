@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_telemetry::clock::unix_ms;
 use serde_json::{Value, json};
 
@@ -123,15 +123,16 @@ fn expiry_is_exact_and_bounds_caching() {
     let past = slow.create(&json!({"longUrl": TARGET, "validUntil": "2001-01-01T00:00:00+00:00"})).code();
     assert_eq!(wire.get(&format!("/{past}")).status, 410);
     assert_eq!(slow.get(&format!("/{past}")).status, 410);
-    let until = unix_ms() + 2_500;
+    // Longer than a stall of the machine before the first request.
+    let until = unix_ms() + 8_500;
     let made = slow.create(&json!({"longUrl": TARGET, "validUntil": dates::format(until), "cacheSeconds": 3600}));
     assert_eq!(made.json()["meta"]["validUntil"], json!(dates::format(until)));
     let path = format!("/{}", made.code());
     let (first, first_at) = (wire.get(&path), unix_ms());
     assert_eq!((first.status, first.location()), (302, TARGET));
     let age: u64 = first.field("cache-control").unwrap().strip_prefix("private, max-age=").unwrap().parse().unwrap();
-    assert!(age <= 2, "{age} s to keep what lives 2.5 s");
-    assert!(first_at < until, "{age} s to keep what lives 2.5 s");
+    assert!(age <= 8, "{age} s to keep what lives 8.5 s");
+    assert!(first_at < until, "{age} s to keep what lives 8.5 s");
     let ended = wait_for("the end of the link", || {
         let before = unix_ms();
         let reply = wire.get(&path);
@@ -394,13 +395,15 @@ fn every_response_has_the_current_date() {
     let mut wire = node.wire();
     wire.shorten_as("abc", TARGET);
     let mut garbage = node.wire();
+    let before = SystemTime::now();
     garbage.send(b"nonsense\r\n\r\n");
     let answers =
         [node.wire().get("/abc"), node.wire().get("/none"), wire.get("/abc"), wire.get(HEALTH), garbage.reply()];
     for answer in answers {
         let date = httpdate::parse_http_date(answer.field("date").unwrap()).unwrap();
-        let off = SystemTime::now().duration_since(date).unwrap_or_default();
-        assert!(off < Duration::from_secs(5), "{answer:?}");
+        // However long the machine stands still after that.
+        assert!(before.duration_since(date).unwrap_or_default() < Duration::from_secs(5), "{answer:?}");
+        assert!(date <= SystemTime::now(), "{answer:?}");
     }
     node.terminate();
 }

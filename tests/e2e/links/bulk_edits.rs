@@ -113,7 +113,8 @@ fn many_lines_reach_all_links() {
         })
         .collect();
     let told = send_all(&node, CHANGES, lines(&edits).as_bytes());
-    assert!(told.len() == count && told.iter().all(|one| one["status"] == 200), "{:?}", told.first());
+    assert!(told.len() == count, "{:?}", told.first());
+    assert!(told.iter().all(|one| one["status"] == 200), "{:?}", told.first());
     wait_for_lists(&node);
     let total =
         node.wire().get(&format!("{SHORT_URLS}?tags[]=t")).json()["shortUrls"]["pagination"]["totalItems"].clone();
@@ -145,7 +146,9 @@ fn a_filter_is_counted_before_an_edit() {
     let told = results(&retagged);
     assert_eq!(told.last(), Some(&json!({"complete": true, "changed": 13, "failed": 0})));
     let first = told.iter().find(|one| one["shortCode"] == "s0").expect("the link has a result");
-    assert!(told.len() == 14 && first["status"] == 200 && told[0]["line"] == 1, "{told:?}");
+    assert!(told.len() == 14, "{told:?}");
+    assert!(first["status"] == 200, "{told:?}");
+    assert!(told[0]["line"] == 1, "{told:?}");
     assert_eq!(record(&mut wire, "joined")["tags"], json!(["winter"]));
     // Fewer links than confirmed are fine: a repeated request continues an interrupted one.
     assert_eq!(wire.ask("DELETE", &format!("{SHORT_URLS}/s5"), "", b"").status, 204);

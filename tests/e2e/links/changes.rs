@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
+use crate::support::api_client::JSON;
 use crate::support::http::{Reply, SHORT_URLS, Wire};
 use crate::support::links::{change, everybody_gets, moved_to, on_every_kind, wires};
 use crate::support::node::{Node, Setup, wait_until};
@@ -36,6 +37,41 @@ fn said(reply: &Reply) -> Value {
         link.as_object_mut().unwrap().remove(field).unwrap();
     }
     link
+}
+
+#[test]
+fn later_deletes_can_be_undone() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Setup::new(folder.path()).start();
+    for code in ["soon", "restored", "kept"] {
+        node.wire().shorten_as(code, TARGET);
+    }
+    let status = |code: &str| node.wire().get(&format!("/{code}")).status;
+    let delete = |code: &str, query: &str| node.wire().ask("DELETE", &format!("{SHORT_URLS}/{code}?{query}"), "", b"");
+    let reply = delete("restored", "after=3600");
+    assert_eq!((reply.status, &reply.json()["archived"]), (200, &json!(true)), "{reply:?}");
+    assert!(reply.json()["deletesAt"].is_string(), "{reply:?}");
+    assert_eq!(status("restored"), 410);
+    let reply = node.wire().ask("PATCH", &format!("{SHORT_URLS}/restored"), JSON, br#"{"archived": false}"#);
+    assert_eq!((reply.status, &reply.json()["deletesAt"]), (200, &Value::Null), "{reply:?}");
+    assert_eq!(status("restored"), 302);
+    assert_eq!(delete("soon", "after=1").status, 200);
+    wait_until("a deleted link", || status("soon") == 404);
+    // An empty delay deletes nothing, and a purge cannot wait.
+    for wrong in ["after=", "after=0", "after=%2B5", "after=3601", "after=5&purge=true"] {
+        let problem = delete("kept", wrong).problem(400, "/invalid-data");
+        assert_eq!(problem["invalidElements"], json!(["after"]), "{wrong}");
+    }
+    assert_eq!(status("kept"), 302);
+    delete("none", "after=1").problem(404, "/short-url-not-found");
+    // Until the deletion, the slug is taken. A delete without a delay does not wait.
+    assert_eq!(delete("kept", "after=3600").status, 200);
+    let again = json!({"longUrl": TARGET, "customSlug": "kept"});
+    node.wire().create(&again).problem(400, "/non-unique-slug");
+    assert_eq!(delete("kept", "").status, 204);
+    assert_eq!(status("kept"), 404);
+    assert_eq!(node.wire().create(&again).status, 200);
+    node.terminate();
 }
 
 #[test]

@@ -1,13 +1,11 @@
 //! Creates that are repeated with their `Idempotency-Key` make one link, even over a crash in between.
 
-use std::time::Duration;
-
 use serde_json::json;
 
 use crate::support::api_client::{JSON, new_key};
 use crate::support::http::{Reply, SHORT_URLS};
-use crate::support::links::{codes, create};
-use crate::support::node::{Node, Setup};
+use crate::support::links::{codes, codes_left, create};
+use crate::support::node::Setup;
 use crate::support::openapi::is_described;
 
 const TARGET: &str = "https://example.org/target";
@@ -67,15 +65,9 @@ fn repeated_create_gets_the_first_link() {
     is_described(&node, "post", SHORT_URLS, &gone);
     assert_eq!(codes(&node).len(), 2);
     // Codes that repetitions have brought are not lost.
-    let left = |node: &Node| crate::support::node::sum(&node.status(), "/codes/remaining");
-    // What the status tells lags behind: a core says four times a second what it has left.
-    let settled = || {
-        std::thread::sleep(Duration::from_millis(1_500));
-        left(&node)
-    };
-    let before = settled();
+    let before = codes_left(&node);
     (0..100).for_each(|_| _ = create(&mut node.wire(), "five", "", &body).code());
-    assert_eq!(settled(), before);
+    assert_eq!(codes_left(&node), before);
     let log = node.terminate_and_tell().1;
     assert!(!log.contains("five"), "a key of a client in the log");
 }

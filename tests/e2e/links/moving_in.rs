@@ -6,12 +6,10 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 
 use crate::support::api_client::{new_key, run_app};
-use crate::support::bulk::send_all;
+use crate::support::bulk::{IMPORT, send_all};
 use crate::support::domains::{leads, setup};
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::node::{CAROM, Node, wait_until};
-
-const IMPORT: &str = "/rest/v3/short-urls/bulk/import";
 
 /// Returns the import of a file into a node, through its admin listener.
 fn command(node: &Node, key: Option<&str>, arguments: &[&str]) -> Command {
@@ -30,7 +28,8 @@ fn import(node: &Node, key: Option<&str>, arguments: &[&str]) -> Output {
 
 fn ended(output: &Output, code: i32, text: &str) {
     let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(code) && told.contains(text), "{:?} {text}: {told}", output.status);
+    assert!(output.status.code() == Some(code), "{:?} {text}: {told}", output.status);
+    assert!(told.contains(text), "{:?} {text}: {told}", output.status);
 }
 
 fn file(dir: &Path, name: &str, text: &str) -> String {

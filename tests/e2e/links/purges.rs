@@ -2,18 +2,17 @@
 
 use std::path::Path;
 
+use carom_model::formats::dates;
+use carom_telemetry::clock::unix_ms;
 use serde_json::{Value, json};
 
 use crate::support::api_client::{ApiClient, new_key};
-use crate::support::bulk::send_all;
+use crate::support::bulk::{IMPORT, send_all};
 use crate::support::http::{Reply, SHORT_URLS, Wire};
 use crate::support::links::change;
 use crate::support::node::{Node, Setup, wait_for, wait_until};
 use crate::support::openapi::is_described;
 use crate::support::purges::{MARKER, PURGES, marked_files, purge, wait_for_purge};
-
-/// The path of imports.
-const IMPORT: &str = "/rest/v3/short-urls/bulk/import";
 
 const KEPT: &str = "https://example.org/kept";
 
@@ -194,6 +193,57 @@ fn links_deleted_before_are_purged_too() {
     assert_eq!(begun.status, 202, "{}", begun.text());
     is_described(&node, "post", PURGES, &begun);
     assert_eq!((&begun.json()["deleted"], &begun.json()["deletedBefore"]), (&json!(0), &json!(1)));
+    wait_for_purge(&node, &id_of(&begun.json()["purge"]));
+    assert_eq!(marked_files(data.path()), Vec::<String>::new());
+    assert_eq!(ask(&mut wire, &json!({"destination": target()})).json()["deletedBefore"], 0);
+    assert_eq!(wire.get("/kept").location(), KEPT);
+}
+
+#[test]
+fn purge_leaves_the_next_link_of_a_slug() {
+    let data = tempfile::tempdir().unwrap();
+    let node = keeping(data.path()).start();
+    let mut wire = node.wire();
+    wire.create(&json!({"longUrl": target(), "customSlug": "slug", "title": MARKER, "tags": [MARKER]}));
+    visit(&mut wire, "slug");
+    assert_eq!(wire.delete("slug").status, 204);
+    wire.shorten_as("slug", KEPT);
+    change(&mut wire, "slug", &json!({"title": "kept"}));
+    visit(&mut wire, "slug");
+    assert_ne!(marked_files(data.path()), Vec::<String>::new(), "otherwise the test proves nothing");
+    let begun = ask(&mut wire, &json!({"destination": target(), "confirm": 0}));
+    assert_eq!(begun.status, 202, "{}", begun.text());
+    assert_eq!((&begun.json()["deleted"], &begun.json()["deletedBefore"]), (&json!(0), &json!(1)));
+    wait_for_purge(&node, &id_of(&begun.json()["purge"]));
+    assert_eq!(marked_files(data.path()), Vec::<String>::new());
+    let visits = wire.get(&format!("{SHORT_URLS}/slug/visits")).json();
+    assert_eq!(visits["visits"]["pagination"]["totalItems"], 1, "the next link keeps its visits: {visits}");
+    assert_eq!(wire.get("/slug").location(), KEPT);
+    assert_eq!(wire.get(&format!("{SHORT_URLS}/slug")).json()["title"], "kept");
+    assert_eq!(ask(&mut wire, &json!({"destination": target()})).json()["deletedBefore"], 0);
+}
+
+#[test]
+fn expired_link_without_changes_is_purged() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Setup::new(data.path()).env("CAROM_VISITS_LOG", "on").env("CAROM_LINKS_KEEP_EXPIRED", "1s").start();
+    let mut wire = node.wire();
+    let end = dates::format((unix_ms() / 1_000 + 2) * 1_000);
+    let fields = json!({"longUrl": target(), "customSlug": "gone", "title": MARKER, "validUntil": end});
+    assert_eq!(wire.create(&fields).code(), "gone");
+    wire.shorten_as("kept", KEPT);
+    wait_until("the removal of the link", || wire.get("/gone").status == 404);
+    // A restart writes the files of the search index, which still have its texts.
+    drop(wire);
+    let node = node.restart();
+    let mut wire = node.wire();
+    wait_until("the search index", || {
+        let counted = ask(&mut wire, &json!({"destination": target()}));
+        counted.status == 200 && counted.json()["deletedBefore"] == 1
+    });
+    assert_ne!(marked_files(data.path()), Vec::<String>::new(), "otherwise the test proves nothing");
+    let begun = ask(&mut wire, &json!({"destination": target(), "confirm": 0}));
+    assert_eq!((begun.status, &begun.json()["deletedBefore"]), (202, &json!(1)), "{}", begun.text());
     wait_for_purge(&node, &id_of(&begun.json()["purge"]));
     assert_eq!(marked_files(data.path()), Vec::<String>::new());
     assert_eq!(ask(&mut wire, &json!({"destination": target()})).json()["deletedBefore"], 0);

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
+use carom_limits::{BODY_LEN_MAX, CODES_QUEUE_LEN};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -124,8 +125,12 @@ fn body_may_arrive_in_small_pieces() {
 fn large_body_creates_distinct_links() {
     on_every_kind(|setup| {
         let node = setup.start();
-        const LINES: usize = 40_000;
-        let found = send_all(&node, BULK, many(LINES).as_bytes());
+        // More than a core has codes for in advance, in more bytes than any other body may have.
+        const LINES: usize = 24_000;
+        const _: () = assert!(LINES > CODES_QUEUE_LEN);
+        let body = many(LINES);
+        assert!(body.len() > BODY_LEN_MAX);
+        let found = send_all(&node, BULK, body.as_bytes());
         assert_eq!(numbers(&found), (1..=LINES as u64).map(|line| (line, 200)).collect::<Vec<_>>());
         let codes: HashSet<&str> = found.iter().map(code_of).collect();
         assert_eq!(codes.len(), LINES);
@@ -226,7 +231,7 @@ fn expect_100_continue_is_answered() {
 fn unread_results_apply_backpressure() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
-    let before = node.resident_bytes();
+    let before = node.anonymous_bytes();
     let mut deaf = Session::bulk(&node);
     deaf.stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     // Bad lines: no link takes memory for them, and their results are longer than they are.
@@ -239,12 +244,13 @@ fn unread_results_apply_backpressure() {
         }
     }
     assert!(sent < 2_000, "the node takes whatever a deaf client sends");
-    let bytes = node.resident_bytes().saturating_sub(before);
+    let bytes = node.anonymous_bytes().saturating_sub(before);
     assert!(bytes < 48 << 20, "{} KiB for a client that does not read", bytes / 1024);
     let begin = Instant::now();
     let code = node.wire().shorten(TARGET);
     assert_eq!(node.wire().get(&format!("/{code}")).location(), TARGET);
-    assert!(begin.elapsed() < Duration::from_secs(5), "others wait for it");
+    // It would take as long as the client is deaf. On a busy machine, two syncs may take seconds, too.
+    assert!(begin.elapsed() < Duration::from_secs(15), "others wait for it");
     // When it does read, what it gets is right.
     for line in 1..=10_000 {
         let result = deaf.result();

@@ -96,7 +96,7 @@ fn refused_request_has_one_line() {
         .env("CAROM_ACCESS_LOG_ADDRESSES", "full")
         .env("CAROM_TRUSTED_PROXIES", "127.0.0.0/8")
         .env("CAROM_FORWARDED_FIELD", "x-forwarded-for")
-        .env("CAROM_LIMITS_HEAD_SECONDS", "1")
+        .env("CAROM_LIMITS_HEAD_SECONDS", "3")
         .start();
     let told = |bytes: &[u8]| {
         let mut wire = node.wire();
@@ -110,7 +110,7 @@ fn refused_request_has_one_line() {
     assert_eq!(told(long.as_bytes()), 413);
     assert_eq!(told(format!("GET /long HTTP/1.1\r\nHost: a\r\nX-A: {}\r\n\r\n", "a".repeat(40_000)).as_bytes()), 431);
     assert_eq!(told(b"GET /slow HTTP/1.1\r\nHost: a\r\n"), 408);
-    // Whoever sent the request before has nothing to do with it.
+    // The line of a refused head names the proxy, and not the client of the request before it.
     let mut proxy = node.wire();
     assert_eq!(proxy.ask("GET", "/innocent", "X-Forwarded-For: 203.0.113.9\r\n", b"").status, 404);
     proxy.send(b"GET /guilty HTTP/1.1\r\nHost : a\r\nX-Forwarded-For: 198.51.100.7\r\n\r\n");
@@ -126,7 +126,7 @@ fn refused_request_has_one_line() {
     assert_eq!(statuses, [400, 413, 431, 408, 404, 400], "{public:?}");
     assert_eq!(&of(&all, "/rest/v3/short-urls")[0]["method"], &json!("POST"));
     assert_eq!(&of(&all, "/long")[0]["status"], &json!(431));
-    assert!(of(&all, "/slow")[0]["micros"].as_u64().unwrap() >= 750_000);
+    assert!(of(&all, "/slow")[0]["micros"].as_u64().unwrap() >= 2_750_000);
     assert_eq!(of(&all, "/innocent")[0]["address"], "203.0.113.9");
     assert_eq!(of(&all, "/guilty")[0]["address"], "127.0.0.1");
 }
@@ -283,6 +283,7 @@ fn stalled_reader_drops_lines() {
     wait_until("an alarm", || alarms(&node.status()) == ["access_log_failed"]);
     let begin = Instant::now();
     node.terminate();
-    assert!(begin.elapsed() < Duration::from_secs(10), "the end took {:?}", begin.elapsed());
+    // An end that waited for the reader would wait for good. One on a busy machine only takes its time.
+    assert!(begin.elapsed() < Duration::from_secs(20), "the end took {:?}", begin.elapsed());
     drop(reader);
 }

@@ -4,40 +4,18 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
 use crate::support::api_client;
+use crate::support::cli_user::{carom, done, text};
 use crate::support::http::{SHORT_URLS, Wire, create_request};
-use crate::support::node::{CAROM, Node, Setup, sum, wait_until};
+use crate::support::node::{Node, Setup, sum, wait_for, wait_until};
 use crate::support::stop::StopOnDrop;
 
 const TARGET: &str = "https://example.org/";
-
-/// Runs a command; its exit code, and what it said.
-fn carom(arguments: &[&str]) -> (i32, String) {
-    let mut command = Command::new(CAROM);
-    std::env::vars()
-        .map(|(name, _)| name)
-        .filter(|name| name.starts_with("CAROM_"))
-        .for_each(|name| _ = command.env_remove(name));
-    let made = command.args(arguments).output().expect("the command can be run");
-    (made.status.code().expect("an exit code"), String::from_utf8([made.stdout, made.stderr].concat()).unwrap())
-}
-
-/// Runs a command of carom, which must succeed, and returns its output.
-fn done(arguments: &[&str]) -> String {
-    let (code, said) = carom(arguments);
-    assert_eq!(code, 0, "{arguments:?}: {said}");
-    said
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 fn backup(from: &Setup, to: &Path) -> String {
     done(&["backup", text(to), "--data-dir", text(from.data_dir())])
@@ -129,8 +107,10 @@ fn live_backup_restores_acknowledged_links() {
         let again = many(&node, 30_000);
         assert_eq!(again.intersection(&lost).count(), 0, "a code was given out twice");
         // It can be searched, and it ends: the indexes came along.
-        let found = wire.get(&format!("{SHORT_URLS}?tags[]=some&itemsPerPage=1"));
-        let total = found.json()["shortUrls"]["pagination"]["totalItems"].as_u64().unwrap();
+        let total = wait_for("a search that is counted", || {
+            let found = wire.get(&format!("{SHORT_URLS}?tags[]=some&itemsPerPage=1"));
+            found.json()["shortUrls"]["pagination"]["totalItems"].as_u64()
+        });
         assert!(total >= before.len() as u64, "{total}");
         drop(wire);
         node.terminate();
@@ -184,6 +164,8 @@ fn logged_visits_are_in_backups() {
     node.wire().shorten_as("kept", TARGET);
     let follow = || (0..5).for_each(|_| assert_eq!(node.wire().get("/kept").status, 302));
     follow();
+    // A visit is logged a moment after its redirect.
+    wait_until("the first visits", || logged(&node, "kept").len() == 5);
     // A deletion of orphan visits seals the segment, so that the log has two kinds of files.
     assert_eq!(node.wire().ask("DELETE", "/rest/v3/visits/orphan", "", b"").status, 200);
     let log = setup.data_dir().join("visit-log");
@@ -196,8 +178,8 @@ fn logged_visits_are_in_backups() {
     wait_until("a sealed segment", || has("segment-") && !has("active-"));
     follow();
     wait_until("visits in the active segment", || has("active-"));
+    wait_until("all visits", || logged(&node, "kept").len() == 10);
     let before = logged(&node, "kept");
-    assert_eq!(before.len(), 10);
     let copies = [dir.path().join("live"), dir.path().join("stopped")];
     backup(&setup, &copies[0]);
     node.terminate();
@@ -309,7 +291,7 @@ fn restore_reports_keys_valid_again() {
     backup(&setup, &copy);
     let manifest = fs::read_to_string(copy.join("backup.json")).unwrap();
     let manifest: Value = serde_json::from_str(manifest.lines().next().unwrap()).unwrap();
-    let taken = carom_model::dates::format(manifest["takenMillis"].as_u64().expect("the time of the backup"));
+    let taken = carom_model::formats::dates::format(manifest["takenMillis"].as_u64().expect("the time of the backup"));
     api_client::run_app(&setup, &["revoke", "shop"]);
     // The keys of the backup are valid, and the command says so.
     let new = dir.path().join("new");
@@ -423,7 +405,8 @@ fn keep_removes_the_oldest_backups_only() {
     assert!(said.contains(&format!("removed the old backup {}", all.join(&first[0]).display())), "{said}");
     let left = names(&all);
     assert_eq!(left.len(), 4, "{left:?}");
-    assert!(left.contains(&first[1]) && !left.contains(&first[0]), "{left:?}");
+    assert!(left.contains(&first[1]), "{left:?}");
+    assert!(!left.contains(&first[0]), "{left:?}");
     let newest = left.iter().rfind(|name| name.ends_with('Z')).unwrap();
     done(&["verify", text(&all.join(newest))]);
     restore(&all.join(newest), &dir.path().join("restored"));
@@ -456,9 +439,12 @@ fn truncated_backup_takes_no_place() {
     assert_eq!(code, 0, "{said}");
     let broken_path = all.join(&broken);
     assert!(said.contains(&format!("{} is broken and does not count", broken_path.display())), "{said}");
-    assert!(said.contains("store.carom: has ") && !said.contains("removed the old backup"), "{said}");
+    assert!(said.contains("store.carom: has "), "{said}");
+    assert!(!said.contains("removed the old backup"), "{said}");
     let left = names(&all);
-    assert!(left.len() == 3 && left.contains(&whole) && left.contains(&broken), "{left:?}");
+    assert!(left.len() == 3, "{left:?}");
+    assert!(left.contains(&whole), "{left:?}");
+    assert!(left.contains(&broken), "{left:?}");
     done(&["verify", text(&all.join(&whole))]);
 }
 
@@ -478,7 +464,8 @@ fn one_of_several_backups_at_once_wins() {
         assert_eq!(ran.iter().filter(|(code, _)| *code == 0).count(), 1, "{ran:?}");
         for (code, said) in ran.iter().filter(|(code, _)| *code != 0) {
             let is_clear = said.contains("another `carom backup` is writing to") || said.contains("is not empty");
-            assert!(*code == 2 && is_clear, "{code} {said}");
+            assert!(*code == 2, "{code} {said}");
+            assert!(is_clear, "{code} {said}");
         }
         done(&["verify", text(&copy)]);
     }
@@ -495,6 +482,7 @@ fn place_of_a_running_backup_is_left_alone() {
     let store = fs::File::create_new(copy.join("store.carom")).unwrap();
     store.lock().unwrap();
     let (code, said) = carom(&["backup", text(&copy), "--data-dir", text(setup.data_dir())]);
-    assert!(code == 2 && said.contains("another `carom backup` is writing to"), "{code} {said}");
+    assert!(code == 2, "{code} {said}");
+    assert!(said.contains("another `carom backup` is writing to"), "{code} {said}");
     assert_eq!(names(&copy), ["store.carom"]);
 }

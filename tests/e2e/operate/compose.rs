@@ -158,7 +158,8 @@ fn addresses_of_the_fleet_agree() {
     assert_eq!(fixed.len(), 5);
     for address in fixed {
         let [network @ .., host] = address.octets();
-        assert!(network == [172, 30, 81] && (2..128).contains(&host), "{address}");
+        assert!(network == [172, 30, 81], "{address}");
+        assert!((2..128).contains(&host), "{address}");
     }
     // Each node has data of its own.
     let volumes: BTreeSet<String> = nodes(&compose).iter().map(|(_, node)| mounts(node)[0].0.to_owned()).collect();
@@ -217,7 +218,8 @@ fn redis_starts_as_in_its_container() {
         .replace("/tmp/redis.conf", &format!("{place}/redis.conf"))
         .replace("dir /data", &format!("dir {place}"))
         .replace("bind * -::*", &format!("bind 127.0.0.1\\nport {}", address.port()));
-    assert!(here.contains(place) && !here.contains("$$"), "{here}");
+    assert!(here.contains(place), "{here}");
+    assert!(!here.contains("$$"), "{here}");
     let mut command = Command::new("sh");
     command.args(["-ec", &here]).env("CAROM_FLEET_PASSWORD", SECRET).stdout(Stdio::null());
     let _server = Server(command.spawn().unwrap());

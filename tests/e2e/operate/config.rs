@@ -6,7 +6,8 @@ use crate::support::cli_user::CliUser;
 fn first_settings_are_valid_and_shown() {
     let user = CliUser::new();
     let written = user.run(&["config", "init", "--data-dir", "./links"]);
-    assert!(written.code == 0 && written.err.contains("carom config check carom.toml"), "{written:?}");
+    assert!(written.code == 0, "{written:?}");
+    assert!(written.err.contains("carom config check carom.toml"), "{written:?}");
     user.refused(&["config", "init"], 2, &["exists already"]);
     assert_eq!(user.done(&["config", "check", "carom.toml"]), "carom.toml: the settings are valid\n");
     assert_eq!(user.done(&["config", "check", "--config", "carom.toml"]), "carom.toml: the settings are valid\n");
@@ -39,11 +40,14 @@ fn imports_name_the_default_directory() {
     let line = |code: &str| format!("{{\"shortCode\":\"{code}\",\"longUrl\":\"https://example.org/\"}}\n");
     let ran = user.run_with_input(&["import", "-"], &line("first"));
     let data_dir = user.home().canonicalize().unwrap().join("carom-data");
-    assert!(ran.code == 0 && data_dir.join("links").is_dir(), "{ran:?}");
+    assert!(ran.code == 0, "{ran:?}");
+    assert!(data_dir.join("links").is_dir(), "{ran:?}");
     let told = format!("{}, which has no links yet; --data-dir", data_dir.display());
-    assert!(ran.err.contains("importing into ") && ran.err.contains(&told), "{ran:?}");
+    assert!(ran.err.contains("importing into "), "{ran:?}");
+    assert!(ran.err.contains(&told), "{ran:?}");
     let named = user.run_with_input(&["import", "--data-dir", "carom-data", "-"], &line("second"));
-    assert!(named.code == 0 && !named.err.contains("importing into"), "{named:?}");
+    assert!(named.code == 0, "{named:?}");
+    assert!(!named.err.contains("importing into"), "{named:?}");
 }
 
 #[test]
@@ -54,7 +58,8 @@ fn binary_documents_itself() {
     assert!(["\ncommit: ", "\ndate:   ", "\ntarget: "].iter().all(|part| version.contains(part)), "{version}");
     for (shell, part) in [("bash", "_carom()"), ("zsh", "#compdef carom"), ("fish", "complete -c carom")] {
         let script = user.done(&["completions", shell]);
-        assert!(script.contains(part) && script.contains("find-if-exists"), "{shell}: {script}");
+        assert!(script.contains(part), "{shell}: {script}");
+        assert!(script.contains("find-if-exists"), "{shell}: {script}");
     }
     user.refused(&["completions", "tcsh"], 2, &["bash"]);
     user.done(&["man", "pages/man1"]);

@@ -87,7 +87,7 @@ fn logrotate_moves_access_logs() {
     let logs = dir.path().join("logs");
     fs::create_dir(&logs).unwrap();
     fs::write(logs.join("access.log"), "a line\n").unwrap();
-    // This machine need not have the user, and the files of a test belong to whoever runs it.
+    // This machine need not have the user, and the files of a test belong to the user who runs it.
     let own: String =
         LOGROTATE.lines().filter(|line| !line.trim().starts_with("su ")).map(|line| format!("{line}\n")).collect();
     let settings = dir.path().join("carom");
@@ -154,7 +154,8 @@ fn backup_unit_matches_the_service() {
     assert_eq!(command, format!("/usr/bin/carom backup --keep 7 --config {settings} /var/lib/carom-backups"));
     assert_eq!(values(BACKUP, "StateDirectory"), ["carom carom-backups"]);
     // It is started by the timer alone.
-    assert!(!BACKUP.contains("[Install]") && values(TIMER, "WantedBy") == ["timers.target"]);
+    assert!(!BACKUP.contains("[Install]"));
+    assert!(values(TIMER, "WantedBy") == ["timers.target"]);
 }
 
 #[test]

@@ -24,7 +24,8 @@ fn findings_have_results_and_remedies() {
     let findings: Value = serde_json::from_str(&ran.out).unwrap();
     for part in ["io_uring", "open files", "can be written", "a sync of the disk", "the clock"] {
         let found = results(&findings, part);
-        assert!(found.len() == 1 && found[0] != "error", "{part}: {findings:#}");
+        assert!(found.len() == 1, "{part}: {findings:#}");
+        assert!(found[0] != "error", "{part}: {findings:#}");
     }
     assert_eq!(results(&findings, "base_url is not set"), ["warning"]);
     assert_eq!(results(&findings, "no API key exists"), ["warning"]);
@@ -32,7 +33,8 @@ fn findings_have_results_and_remedies() {
         assert_eq!(finding["result"] == "ok", finding["remedy"].is_null(), "{finding}");
     }
     let text = user.run(&["doctor", "--data-dir", data_dir]).out;
-    assert!(text.contains("ok       Linux ") && text.contains("warning  base_url is not set"), "{text}");
+    assert!(text.contains("ok       Linux "), "{text}");
+    assert!(text.contains("warning  base_url is not set"), "{text}");
     assert_eq!(
         std::fs::read_dir(folder.path())
             .unwrap()
@@ -57,7 +59,8 @@ fn running_nodes_are_found() {
     let found = findings(&[]);
     assert_eq!(results(&found, &format!("has the data directory {data_dir}, not ")), ["warning"], "{found:#}");
     assert_eq!(results(&found, &format!("{data_dir} can be written")).len(), 1, "{found:#}");
-    assert!(results(&found, "does not exist").is_empty() && results(&found, "no API key exists yet").is_empty());
+    assert!(results(&found, "does not exist").is_empty());
+    assert!(results(&found, "no API key exists yet").is_empty());
     let found = findings(&["--data-dir", data_dir]);
     assert_eq!(results(&found, "runs on this data directory"), ["ok"], "{found:#}");
     let found = findings(&["--data-dir", "none"]);

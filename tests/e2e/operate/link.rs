@@ -31,7 +31,8 @@ fn created_links_redirect() {
     );
     assert_eq!((&link["redirectStatus"], &link["cacheSeconds"]), (&json!(301), &json!(60)));
     assert_eq!((&link["forwardQuery"], &link["crawlable"]), (&json!(false), &json!(true)));
-    assert!(link["meta"]["maxVisits"] == 5 && link["meta"]["validUntil"].is_string(), "{link}");
+    assert!(link["meta"]["maxVisits"] == 5, "{link}");
+    assert!(link["meta"]["validUntil"].is_string(), "{link}");
     let bare = user.json(&["link", "create", "example.org:8443/bare?a=b", "--json"]);
     assert_eq!(bare["longUrl"], "https://example.org:8443/bare?a=b");
     user.refused(&["link", "create", "bare"], 2, &["longUrl", "hint: change the destination"]);
@@ -42,7 +43,8 @@ fn created_links_redirect() {
     let private = user.json(&["link", "create", "https://example.org/", "--private", "--json"]);
     assert_eq!(private["private"], true);
     let drawn = user.done(&["link", "show", "sale", "--qr"]);
-    assert!(drawn.contains("Short URL") && drawn.contains('▄'), "{drawn}");
+    assert!(drawn.contains("Short URL"), "{drawn}");
+    assert!(drawn.contains('▄'), "{drawn}");
     node.terminate();
 }
 
@@ -66,7 +68,8 @@ fn lists_search_and_turn_pages() {
     assert_eq!(codes(&list(&["tw"])), ["two"]);
     assert_eq!(codes(&list(&["--state", "archived"])), Vec::<String>::new());
     let second = user.run(&["link", "list", "--order", "oldest", "--limit", "2", "--page", "1"]);
-    assert!(codes(&second.out) == ["one", "two"] && second.err.contains("page 1 of 2; --page 2"), "{second:?}");
+    assert!(codes(&second.out) == ["one", "two"], "{second:?}");
+    assert!(second.err.contains("page 1 of 2; --page 2"), "{second:?}");
     assert_eq!(codes(&list(&["--order", "oldest", "--limit", "2", "--page", "2"])), ["three"]);
     let page = user.json(&["link", "list", "--limit", "1", "--json"]);
     assert_eq!(page["shortUrls"]["pagination"]["totalItems"], 3);
@@ -88,7 +91,8 @@ fn edits_set_and_remove_values() {
     assert_eq!((&cleared["meta"]["validUntil"], &cleared["tags"]), (&Value::Null, &json!([])));
     assert_eq!(cleared["title"], "B", "a field that was not named has changed");
     let card = user.done(&["link", "edit", "a", "--archived", "true"]);
-    assert!(card.contains("State         archived\n") && card.contains("Title         B\n"), "{card}");
+    assert!(card.contains("State         archived\n"), "{card}");
+    assert!(card.contains("Title         B\n"), "{card}");
     assert_eq!(node.wire().get("/a").status, 410);
     user.refused(&["link", "edit", "a"], 2, &["error: nothing to change", "hint: "]);
     user.refused(&["link", "edit", "a", "--title", "x", "--clear", "title"], 2, &["set and cleared"]);
@@ -121,19 +125,74 @@ fn deletes_ask_or_are_told_not_to() {
     }
     user.refused(&["link", "delete", "a"], 2, &["--yes", "--archived true"]);
     let mut terminal = Terminal::start(user.command(&["link", "delete", "a"]));
-    terminal.screen_with("Delete 1 link at once? This cannot be undone. [y/N]");
+    terminal.screen_with("Delete 1 link? You can undo this for 10 minutes. [y/N]");
     terminal.press("n\n");
     assert!(terminal.end().contains("nothing was deleted"));
     assert_eq!(node.wire().get("/a").status, 302);
     let some = user.run(&["link", "delete", "a", "none", "b", "--yes"]);
     assert_eq!((some.code, &*some.out), (1, "deleted a\ndeleted b\n"), "{some:?}");
-    assert!(some.err.contains("none: ") && some.err.contains("1 link could not be deleted"), "{some:?}");
+    assert!(some.err.contains("none: "), "{some:?}");
+    assert!(some.err.contains("1 link could not be deleted"), "{some:?}");
+    assert!(some.err.contains("the others are deleted"), "{some:?}");
+    let none = user.run(&["link", "delete", "none", "nil", "--yes"]);
+    assert_eq!((none.code, &*none.out), (1, ""), "{none:?}");
+    assert!(none.err.contains("2 links could not be deleted"), "{none:?}");
+    assert!(!none.err.contains("the others"), "{none:?}");
     // The API has a path of that name.
     let url = node.url("/bulk");
     user.done(&["link", "delete", &url, "-y"]);
     for slug in ["a", "b", "bulk"] {
         assert_eq!(node.wire().get(&format!("/{slug}")).status, 404, "{slug}");
     }
+    node.terminate();
+}
+
+#[test]
+fn confirmed_deletes_are_undone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, user) = with_user(&Setup::new(folder.path()));
+    for slug in ["a", "b", "c"] {
+        user.done(&["link", "create", "https://example.org/", "--slug", slug]);
+    }
+    let mut terminal = Terminal::start(user.command(&["link", "delete", "a", "b"]));
+    terminal.screen_with("Delete 2 links? You can undo this for 10 minutes. [y/N]");
+    terminal.press("y\n");
+    let screen = terminal.end();
+    assert!(screen.contains("deleted a"), "{screen}");
+    assert!(screen.contains("undo within 10 minutes: carom link restore a b"), "{screen}");
+    assert_eq!(["/a", "/b"].map(|path| node.wire().get(path).status), [410, 410]);
+    let card = user.done(&["link", "show", "a"]);
+    assert!(card.contains("State         deleted\n"), "{card}");
+    assert!(card.contains("Deleted on"), "{card}");
+    assert_eq!(user.done(&["link", "restore", "a", "b"]), "restored a\nrestored b\n");
+    assert_eq!(["/a", "/b"].map(|path| node.wire().get(path).status), [302, 302]);
+    assert!(!user.done(&["link", "show", "a"]).contains("Deleted on"), "the deletion is still scheduled");
+    // An archived link is brought back by the same command.
+    user.done(&["link", "edit", "c", "--archived", "true"]);
+    user.done(&["link", "restore", "c"]);
+    assert_eq!(node.wire().get("/c").status, 302);
+    user.refused(&["link", "restore", "none"], 1, &["none", "hint: "]);
+    node.terminate();
+}
+
+#[test]
+fn undo_keeps_archived_links_archived() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, _) = with_user(&Setup::new(folder.path()));
+    // No variable names the node, so the undo must.
+    let (user, url) = (CliUser::new(), node.url(""));
+    user.done(&["link", "create", "https://example.org/", "--slug", "a", "--url", &url]);
+    user.done(&["link", "edit", "a", "--archived", "true", "--url", &url]);
+    let mut terminal = Terminal::start(user.command(&["link", "delete", "a", "--url", &url]));
+    terminal.screen_with("[y/N]");
+    terminal.press("y\n");
+    let screen = terminal.end();
+    let undo = format!("carom link edit --archived true --url {url} a");
+    assert!(screen.contains(&format!("undo within 10 minutes: {undo}")), "{screen}");
+    user.done(&undo.split(' ').skip(1).collect::<Vec<_>>());
+    let card = user.done(&["link", "show", "a", "--url", &url]);
+    assert!(card.contains("State         archived\n"), "{card}");
+    assert!(!card.contains("Deleted on"), "{card}");
     node.terminate();
 }
 
@@ -164,7 +223,8 @@ fn stats_show_days_and_referrers() {
         assert!(page.contains(part), "{part}: {page}");
     }
     let page = user.done(&["link", "stats", "seen"]);
-    assert!(page.starts_with("Visits, all time: 3\n") && page.contains("Browsers, logged since 20"), "{page}");
+    assert!(page.starts_with("Visits, all time: 3\n"), "{page}");
+    assert!(page.contains("Browsers, logged since 20"), "{page}");
     user.refused(&["link", "stats", "none"], 1, &["none", "hint: "]);
     node.terminate();
 }
@@ -186,7 +246,9 @@ fn errors_name_the_cause_and_a_remedy() {
     user.refused(&["link", "list", "--cursor", "wrong"], 2, &["cursor", "hint: change --cursor;"]);
     node.terminate();
     let gone = user.run(&["link", "list"]);
-    assert!(gone.code == 1 && gone.err.contains("does not answer") && !gone.err.contains(&key), "{gone:?}");
+    assert!(gone.code == 1, "{gone:?}");
+    assert!(gone.err.contains("does not answer"), "{gone:?}");
+    assert!(!gone.err.contains(&key), "{gone:?}");
 }
 
 #[test]

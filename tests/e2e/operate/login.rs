@@ -55,7 +55,8 @@ fn login_checks_and_stores_the_key() {
     let profile = user.home().join(".config/carom/profile.json");
     assert!(!profile.exists(), "a login that failed was stored");
     let out = user.done(&["login", &url, "--key-file", file]);
-    assert!(out.contains("as shop with the role write-own") && !out.contains(&key), "{out}");
+    assert!(out.contains("as shop with the role write-own"), "{out}");
+    assert!(!out.contains(&key), "{out}");
     let status = user.done(&["login", "--status"]);
     assert_eq!(status, format!("Commands use {url} (the login) as shop with the role write-own.\n"));
     user.refused(&["login", "--status", &url], 2, &["cannot be used with"]);
@@ -65,7 +66,8 @@ fn login_checks_and_stores_the_key() {
     assert_eq!(stored, json!({"url": url, "key": key, "plainHttp": false}));
     // The address of the last login is the default, and standard input works in place of a file.
     let again = user.run_with_input(&["login", "--key-file", "-"], &key);
-    assert!(again.code == 0 && again.out.contains("write-own"), "{again:?}");
+    assert!(again.code == 0, "{again:?}");
+    assert!(again.out.contains("write-own"), "{again:?}");
     assert!(user.done(&["logout"]).contains(&url));
     assert!(!profile.exists());
     assert!(user.done(&["logout"]).contains("no login"));
@@ -91,7 +93,9 @@ fn login_keeps_keys_off_plain_http() {
     user.refused(&["login", url, "--key-file", key], 2, &["carom.invalid unencrypted", "--plain-http"]);
     // With consent, the name is looked up, and does not exist.
     let agreed = user.run(&["login", url, "--key-file", key, "--plain-http"]);
-    assert!(agreed.code == 1 && agreed.err.contains("does not answer") && !agreed.err.contains("geheim"), "{agreed:?}");
+    assert!(agreed.code == 1, "{agreed:?}");
+    assert!(agreed.err.contains("does not answer"), "{agreed:?}");
+    assert!(!agreed.err.contains("geheim"), "{agreed:?}");
     user.refused(&["login", "ftp://go.example"], 2, &["expected http or https"]);
     let nobody = format!("http://{}", free_address());
     user.refused(&["login", &nobody], 1, &[&nobody]);
@@ -153,8 +157,10 @@ fn key_of_one_node_is_not_sent_to_another() {
     assert!(said.contains("is for https://go.example and is not sent to http://127.0.0.1"), "{said}");
     // With an option, or for the node of the environment, it is on purpose.
     let (head, said) = heard(&user, &["link", "list", "--url", &url, "--key-file", key]);
-    assert!(head.contains("geheim") && !said.contains("is not sent"), "{head} {said}");
+    assert!(head.contains("geheim"), "{head} {said}");
+    assert!(!said.contains("is not sent"), "{head} {said}");
     let user = user.env("CAROM_URL", &url);
     let (head, said) = heard(&user, &["link", "list", "--url", &format!("{url}/")]);
-    assert!(head.contains("geheim") && !said.contains("is not sent"), "{head} {said}");
+    assert!(head.contains("geheim"), "{head} {said}");
+    assert!(!said.contains("is not sent"), "{head} {said}");
 }

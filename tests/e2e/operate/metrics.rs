@@ -210,7 +210,8 @@ fn dashboard_has_thresholds_and_states() {
 fn alerts_and_dashboard_are_valid() {
     let rules = deployed("prometheus/carom.rules.yml");
     promtool(&["check", "rules", rules.to_str().unwrap()], "");
-    promtool(&["test", "rules", deployed("prometheus/carom.rules.test.yml").to_str().unwrap()], "");
+    let tests = ["prometheus/carom.rules.test.yml", "prometheus/carom.rules.days.test.yml"].map(deployed);
+    promtool(&["test", "rules", tests[0].to_str().unwrap(), tests[1].to_str().unwrap()], "");
     promtool(&["check", "config", deployed("prometheus/prometheus.yml").to_str().unwrap()], "");
     // Every question of the dashboard, as a rule: so Prometheus reads it.
     let dashboard: Value = serde_json::from_str(&fs::read_to_string(deployed("grafana/carom.json")).unwrap()).unwrap();

@@ -107,7 +107,8 @@ fn verbosity_decides_on_notes_and_details() {
     assert_eq!(said(&["-q"]), "");
     let details = said(&["-v"]);
     let request = details.lines().next().unwrap();
-    assert!(request.starts_with("GET http://127.0.0.1") && request.contains(": 200 after "), "{details}");
+    assert!(request.starts_with("GET http://127.0.0.1"), "{details}");
+    assert!(request.contains(": 200 after "), "{details}");
     node.terminate();
 }
 
@@ -119,7 +120,8 @@ fn tables_fit_the_terminal() {
     let arguments = ["status", "--admin", &admin];
     let screen = Terminal::start(user.command(&arguments)).end();
     let titles: Vec<&str> = screen.lines().filter(|line| line.starts_with("core ")).collect();
-    assert!(titles.len() == 2 && titles.iter().all(|line| line.chars().count() <= 80), "{screen}");
+    assert!(titles.len() == 2, "{screen}");
+    assert!(titles.iter().all(|line| line.chars().count() <= 80), "{screen}");
     // In a pipe, all columns are in one table.
     let piped = user.done(&arguments);
     assert_eq!(piped.lines().filter(|line| line.starts_with("core ")).count(), 1, "{piped}");

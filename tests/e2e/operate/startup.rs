@@ -91,7 +91,7 @@ fn read_only_data_directory_is_refused() {
     std::fs::write(folder.path().join("file"), "").unwrap();
     refuses(&Setup::new(&folder.path().join("file/data")), 16, &["file/data"]);
     refuses(&Setup::new(&folder.path().join("file")), 16, &["file"]);
-    // Whoever runs the test, this namespace of mounts is the node's own and goes with it.
+    // The node has a namespace of mounts of its own, which ends with it, whichever user runs the test.
     let setup = with_a_link(folder.path());
     let data = setup.data_dir().display().to_string();
     let read_only = format!("mount --bind {data} {data}; mount -o remount,bind,ro {data}; exec \"$@\"");

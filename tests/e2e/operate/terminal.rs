@@ -154,7 +154,8 @@ fn link(recorder: &mut Recorder, node: &Node) {
     terminal.screen_with("[y/N]");
     terminal.press("y\n");
     recorder.page.session(command, &terminal.end());
-    recorder.run("carom link show guide");
+    recorder.run("carom link restore guide");
+    recorder.run("carom link show nothing");
 }
 
 fn watch(recorder: &mut Recorder) {

@@ -55,7 +55,7 @@ fn live_node_sends_signs_until_its_end() {
         let dir = tempfile::tempdir().unwrap();
         let manager = Manager::new(dir.path());
         let setup = manager.setup(dir.path(), Duration::from_secs(1), "$$").cores(cores);
-        let node = setup.env("CAROM_DRAIN_DELAY", "3s").start();
+        let node = setup.env("CAROM_DRAIN_DELAY", "6s").start();
         manager.wait_for("READY=1");
         (0..5).for_each(|_| manager.wait_for(SIGN));
         assert_eq!(node.wire().get("/none").status, 404);

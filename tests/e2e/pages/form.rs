@@ -110,14 +110,14 @@ fn submitted_link_redirects() {
     let qr_code = "/by-hand/qr-code?format=svg&size=240";
     assert_eq!(wire.get(qr_code).status, 200);
     assert!(page.contains(qr_code), "{page}");
-    // Whoever loads the page of the result again makes no further link, and sees how often it was followed.
+    // A reload of the page of the result creates no link, and shows how often the link was followed.
     let again = wait_for("the visit", || {
         let again = wire.ask("GET", &address, HTML, b"");
         again.text().contains("1 of 3").then_some(again)
     });
     is_page(&again, 200);
     assert_eq!(wire.get(SHORT_URLS).json()["shortUrls"]["pagination"]["totalItems"], json!(1));
-    // Who knows the code alone is not shown it, nor whoever has the address of a link that had the slug before.
+    // The code alone does not show the page, nor does the address of an earlier link of the slug.
     let (path, mark) = address.split_once("?mark=").unwrap();
     for other in [
         format!("{path}?mark={}", "0".repeat(mark.len())),

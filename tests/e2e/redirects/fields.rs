@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_telemetry::clock::unix_ms;
 use serde_json::{Value, json};
 
@@ -14,32 +14,36 @@ use crate::support::node::{CAROM, Setup, wait_until};
 
 const TARGET: &str = "https://example.org/a?x=1&y=2#top";
 
+/// Cores of the node that has most of them.
+const MOST_CORES: usize = 3;
+
 #[test]
 fn link_starts_at_valid_since() {
     on_every_kind(|setup| {
         let node = setup.start();
         let mut wires = wires(&node);
-        let since_ms = (unix_ms() / 1_000 + 3) * 1_000;
+        let since_ms = (unix_ms() / 1_000 + 6) * 1_000;
         let since = dates::format(since_ms);
         let code = wires[6].create(&json!({"longUrl": TARGET, "validSince": since})).code();
         let path = format!("/{code}");
         let begin = Instant::now();
-        let mut early = 0;
+        let (mut early, mut late) = (0, 0);
         loop {
             let before = unix_ms();
             let statuses: Vec<u16> = wires.iter_mut().map(|wire| wire.get(&path).status).collect();
             let after = unix_ms();
             assert!(statuses.iter().all(|status| [404, 302].contains(status)), "{statuses:?}");
-            // A core reads its clock once a turn, and a machine that is busy may let a turn wait.
-            assert!(before < since_ms + 500 || after < since_ms || statuses.iter().all(|status| *status == 302));
+            late += usize::from(before >= since_ms + 500 && statuses.contains(&404));
             assert!(after >= since_ms || statuses.iter().all(|status| *status == 404), "{statuses:?}");
             early += usize::from(after < since_ms);
             if before > since_ms + 1_000 {
                 break;
             }
-            assert!(begin.elapsed() < Duration::from_secs(20));
+            assert!(begin.elapsed() < Duration::from_secs(30));
         }
         assert!(early > 3, "{early}");
+        // A core reads its clock once a turn, and a machine that is busy may let one turn of each wait for long.
+        assert!(late <= MOST_CORES, "{late}");
         let link = wires[0].get(&format!("{SHORT_URLS}/{code}")).json();
         assert_eq!(link["meta"]["validSince"], json!(since));
     });

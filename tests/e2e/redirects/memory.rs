@@ -69,7 +69,7 @@ fn tenth_of_memory_serves_most_redirects() {
     let (hits, misses) = (count("hit"), count("miss"));
     println!("{whole} bytes for all, limit {limit}: {hits} from memory, {misses} not; {}", status["residency"]);
     assert_eq!(hits + misses, 20_000);
-    // About seven in a hundred links fit, and whoever knew which would find three of four there (LINKS^0.77).
+    // About seven in a hundred links fit. The best choice of them would serve three of four requests (LINKS^0.77).
     assert!(hits > 11_000, "{hits} from memory");
     assert!((2_000..LINKS / 5).contains(&status["links"].as_u64().unwrap()), "{status}");
     assert_eq!(status["residency"]["memoryLimitBytes"], json!(limit));
@@ -242,11 +242,12 @@ mod fault_tests {
             wire.send(&request("GET", &format!("/{}", code(number as u64 * 997)), "", b""));
         }
         let mut rounds = 0;
-        while begin.elapsed() < Duration::from_secs(1) {
+        while begin.elapsed() < GIVEN_UP.start - Duration::from_millis(200) {
             assert_eq!(node.wire().get("/warm").location(), "https://example.org/warm");
             rounds += 1;
         }
-        assert!(rounds > 50, "{rounds} redirects from memory in a second");
+        // One that waited for the store would wait for longer than all of these may take, so that there would be none.
+        assert!(rounds > 10, "{rounds} redirects from memory while the store does not answer");
         // Some of them were in memory.
         let replies: Vec<_> = wires.iter_mut().map(Wire::reply).collect();
         assert!(GIVEN_UP.contains(&begin.elapsed()), "{:?}", begin.elapsed());

@@ -17,7 +17,7 @@ type Name = (u16, u16);
 pub(crate) struct Delivered {
     /// The routing key.
     pub(crate) key: String,
-    /// Further routing keys, in the header `CC`.
+    /// Routing keys besides the first, in the header `CC`.
     pub(crate) more_keys: Vec<String>,
     pub(crate) content_type: String,
     pub(crate) is_persistent: bool,

@@ -34,11 +34,16 @@ const ANSWER_TIME: Duration = Duration::from_secs(120);
 pub(crate) const PHONE: (u32, u32) = (390, 844);
 pub(crate) const SCREEN: (u32, u32) = (1280, 900);
 
-/// Arguments that keep the browser from connecting to anything but the node, and from waiting for such connections.
-const ARGUMENTS: [&str; 11] = [
+/// Arguments that keep the browser from connecting to anything but the node, from waiting for such connections, and from starting
+/// what no page of a test uses.
+const ARGUMENTS: [&str; 13] = [
     "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
+    // No page draws in three dimensions.
+    "--disable-software-rasterizer",
+    // A process that waits for a page of another site, which never comes.
+    "--disable-features=SpareRendererForSitePerProcess",
     "--disable-quic",
     "--disable-sync",
     "--disable-background-networking",
@@ -291,7 +296,7 @@ impl Browser {
             one.playState !== 'running' || one.effect.getComputedTiming().iterations === Infinity)";
         wait_until("a page at rest", || self.value(is_still) == true);
         let found = self.value(
-            "axe.run().then((r) => r.violations.map((v) => v.id + ': ' + v.help + ' ' + v.nodes.map((n) => n.html).join(' ')))",
+            "axe.run(document, { resultTypes: ['violations'] }).then((r) => r.violations.map((v) => v.id + ': ' + v.help + ' ' + v.nodes.map((n) => n.html).join(' ')))",
         );
         assert_eq!(found, json!([]), "on {}", self.url());
     }

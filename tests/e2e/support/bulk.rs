@@ -13,6 +13,9 @@ pub(crate) const TARGET: &str = "https://example.org/target";
 /// The path of bulk requests.
 pub(crate) const BULK: &str = "/rest/v3/short-urls/bulk";
 
+/// The path of imports.
+pub(crate) const IMPORT: &str = "/rest/v3/short-urls/bulk/import";
+
 pub(crate) const KIND: &str = "Content-Type: application/x-ndjson\r\n";
 
 /// A request whose body is sent, and whose answer is read, bit by bit.
@@ -43,7 +46,7 @@ impl Session {
         Session { stream, lines: BufReader::new(Chunks { stream: read, left: 0, ended: false }) }
     }
 
-    /// A bulk request with a body in chunks, of whoever has that key.
+    /// A bulk request with that key and a body in chunks.
     pub(crate) fn bulk_as(node: &Node, key: &str) -> Session {
         let fields = format!("{KIND}X-Api-Key: {key}\r\nTransfer-Encoding: chunked\r\n");
         Session::open(node.public, &format!("POST {BULK} HTTP/1.1\r\n{fields}"))
@@ -149,7 +152,7 @@ pub(crate) fn code_of(result: &Value) -> &str {
     result["shortUrl"]["shortCode"].as_str().unwrap_or_else(|| panic!("no link: {result}"))
 }
 
-/// So many lines, each of a link of its own.
+/// Returns a number of lines, each of a link of its own.
 pub(crate) fn many(count: usize) -> String {
     (0..count).map(|number| format!("{}\n", json!({"longUrl": format!("{TARGET}/{number}")}))).collect()
 }

@@ -11,6 +11,7 @@ use carom_netns::Namespace;
 use serde_json::{Value, json};
 use socket2::SockRef;
 
+use crate::support::alarms::alarms;
 use crate::support::bulk::{BULK, KIND};
 use crate::support::http::Wire;
 use crate::support::node::{Node, SLOW, Setup, wait_until};
@@ -190,6 +191,17 @@ impl Pair {
     /// Timeouts of the kernel's TCP in the namespace of the client, after each of which it has sent a segment again.
     pub(crate) fn client_timeouts(&self) -> u64 {
         self.client.run(|| tcp_counter("netstat", "TcpExt:", "TCPTimeouts"))
+    }
+
+    /// Segments that the kernel's TCP in the namespace of the client has sent again.
+    pub(crate) fn client_repeats(&self) -> u64 {
+        self.client.run(|| tcp_counter("snmp", "Tcp:", "RetransSegs"))
+    }
+
+    /// The alarms of a node that are on, without that of frames that the kernel dropped, which a busy machine raises.
+    pub(crate) fn alarms(&self, node: &Node) -> Vec<String> {
+        let status = self.status(node);
+        alarms(&status).into_iter().filter(|alarm| *alarm != "bypass_drops").map(str::to_owned).collect()
     }
 
     /// Runs a client.

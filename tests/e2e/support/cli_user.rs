@@ -95,3 +95,21 @@ impl CliUser {
         }
     }
 }
+
+/// Runs `carom` without settings from the environment. Returns its exit code and everything that it says.
+pub(crate) fn carom(arguments: &[&str]) -> (i32, String) {
+    let CliRan { code, out, err } = CliUser::new().run(arguments);
+    (code, out + &err)
+}
+
+/// Runs `carom`, which must succeed. Returns everything that it says.
+pub(crate) fn done(arguments: &[&str]) -> String {
+    let (code, said) = carom(arguments);
+    assert_eq!(code, 0, "{arguments:?}: {said}");
+    said
+}
+
+/// A path as an argument.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}

@@ -6,7 +6,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::browser::{Browser, ENTER};
-use crate::support::node::{Node, PATIENCE, Setup, wait_until};
+use crate::support::node::{Node, PATIENCE, Setup, pause_after, wait_until};
 use crate::support::sessions::{more_keys, with_key};
 
 pub(crate) const TARGET: &str = "https://example.org/a/long/way?to=go&and=more";
@@ -29,7 +29,7 @@ pub(crate) fn at(node: &Node, page: &str) -> String {
     format!("http://{}/admin/{page}", node.admin)
 }
 
-/// A node without keys: whoever is on this machine may do everything at its console.
+/// A node without keys: every user of this machine may do everything at its console.
 pub(crate) fn open_node(dir: &Path) -> Node {
     Setup::new(dir).env("CAROM_PAGES_TITLE", "Go & <co>").start()
 }
@@ -130,7 +130,8 @@ pub(crate) fn says(browser: &Browser, selector: &str, text: &str) {
         if said.contains(text) {
             return;
         }
-        assert!(start.elapsed() < PATIENCE, "{selector} does not say {text}, but: {said}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        let elapsed = start.elapsed();
+        assert!(elapsed < PATIENCE, "{selector} does not say {text}, but: {said}");
+        std::thread::sleep(pause_after(elapsed));
     }
 }

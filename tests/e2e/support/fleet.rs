@@ -11,9 +11,9 @@ use carom_store::links::Links;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::http::SHORT_URLS;
+use crate::support::http::{Reply, SHORT_URLS};
 use crate::support::links::change;
-use crate::support::node::{Node, Setup, wait_until};
+use crate::support::node::{Node, Setup, wait_for, wait_until};
 use crate::support::redis::Server;
 
 /// Nodes that are told nothing but the same Redis and the same key.
@@ -23,7 +23,7 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// So many nodes, not started yet.
+    /// Returns a fleet of some nodes, which have not started yet.
     pub(crate) fn new(nodes: usize, redis: &str) -> Fleet {
         let folder = tempfile::tempdir().unwrap();
         let setups = (0..nodes).map(|number| setup(&folder.path().join(format!("{number}")), number, redis)).collect();
@@ -46,14 +46,28 @@ impl Fleet {
 /// The secret key of the nodes.
 pub(crate) const KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
-/// A node of that number: on one core, and every second one on two.
+/// Warnings that a busy machine causes: a heartbeat waits half a second for Redis, a lease of codes and each step of a purge one
+/// second, and a visit of a limited link five seconds for the reports of other nodes.
+pub(crate) const LATE: [&str; 4] =
+    ["redis_away", "codes_failed", "a purge could not be carried out", "Redis may have lost visits"];
+
+/// A node of that number: on one core, and every second one on two. It waits for Redis, which shares its CPUs with other tests,
+/// for as long as a node may.
 pub(crate) fn setup(data_dir: &Path, number: usize, redis: &str) -> Setup {
-    Setup::new(data_dir)
+    let setup = Setup::new(data_dir)
         .cores(1 + number % 2)
         .env("CAROM_SPACE_KEY", KEY)
         .env("CAROM_FLEET_NODE", &format!("n{number}"))
+        .env("CAROM_FLEET_ANSWER_MS", "1000")
+        .env("CAROM_FLEET_LOOK_UP_MS", "1000")
         .argument("--redis")
-        .argument(redis)
+        .argument(redis);
+    LATE.into_iter().fold(setup, Setup::expect)
+}
+
+/// A node that waits for Redis for as long as nodes usually do, for tests of outages and of timeouts.
+pub(crate) fn with_usual_timeouts(setup: Setup) -> Setup {
+    setup.env("CAROM_FLEET_ANSWER_MS", "auto").env("CAROM_FLEET_LOOK_UP_MS", "auto")
 }
 
 /// Memory for the links of a node whose links are in Redis, in bytes.
@@ -62,9 +76,7 @@ pub(crate) const HOT_LIMIT: u64 = 1 << 20;
 /// A node whose links are in Redis.
 pub(crate) fn shared(setup: Setup) -> Setup {
     let setup = setup.env("CAROM_LINKS_HOME", "shared").env("CAROM_LINKS_MEMORY_LIMIT", &HOT_LIMIT.to_string());
-    let setup = setup.env("CAROM_FLEET_RETENTION", "forever").env("CAROM_FLEET_ANSWER_MS", "150");
-    // A node prepares codes when its store runs low, which may be while Redis is away.
-    ["redis_away", "codes_failed"].into_iter().fold(setup, Setup::expect)
+    setup.env("CAROM_FLEET_RETENTION", "forever")
 }
 
 /// Waits until a node has heard of Redis, and has nothing to bring there or to compare.
@@ -108,10 +120,28 @@ pub(crate) fn redirects(node: &Node, slug: &str, target: &str) -> bool {
     reply.status == 302 && reply.location() == target
 }
 
-/// Waits until a node no longer answers that it cannot know (503), which a slow Redis causes, and checks that it then redirects.
+/// Asks until a node no longer answers that it cannot know (503), which a slow Redis causes. Returns the first other answer.
+pub(crate) fn known(mut ask: impl FnMut() -> Reply) -> Reply {
+    wait_for("an answer that is known", || Some(ask()).filter(|reply| reply.status != 503))
+}
+
+/// Checks that the first answer that a node knows is a redirect.
 pub(crate) fn assert_redirects(node: &Node, code: &str, target: &str) {
-    wait_until("an answer that is known", || node.wire().get(&format!("/{code}")).status != 503);
-    assert!(redirects(node, code, target), "{code} does not lead to {target}");
+    let reply = known(|| node.wire().get(&format!("/{code}")));
+    assert_eq!((reply.status, reply.field("location")), (302, Some(target)), "{code}: {reply:?}");
+}
+
+/// Checks that all of these times but a tenth are shorter than a second: a machine that stands still makes one or two longer.
+pub(crate) fn is_usually_within_a_second(mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let usual = times[(times.len() - 1) * 9 / 10];
+    assert!(usual < Duration::from_secs(1), "{times:?}");
+}
+
+/// Checks that all of these times but one are shorter than `most`: a machine that stands still makes one longer.
+pub(crate) fn all_but_one_are_shorter<const N: usize>(mut times: [Duration; N], most: Duration) {
+    times.sort_unstable();
+    assert!(times[N - 2] < most, "{times:?}");
 }
 
 /// Checks that a node answers every request for a code with 503, because only a later version can read its state.

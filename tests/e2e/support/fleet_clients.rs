@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::support::http::Wire;
+use crate::support::node::PATIENCE;
 use crate::support::stop::StopOnDrop;
 
 /// A link that was acknowledged.
@@ -26,7 +27,7 @@ pub(crate) struct Seen {
     pub(crate) made: Vec<Made>,
     /// The time that each of them took.
     pub(crate) times: Vec<Duration>,
-    /// When each of them began, and the node that was asked.
+    /// The beginning of each request, and the node that was asked.
     pub(crate) asked: Vec<(Instant, SocketAddr)>,
     /// Codes whose delete was acknowledged.
     pub(crate) deleted: Vec<String>,
@@ -96,8 +97,8 @@ impl Seen {
     }
 }
 
-/// Time within which a node has the deletes of others, once these have nothing left to bring to Redis.
-const FOLLOWED_WITHIN: Duration = Duration::from_secs(3);
+/// Longest wait for the deletes of other nodes, once these have nothing left to bring to Redis, and for answers of Redis.
+const FOLLOWED_WITHIN: Duration = PATIENCE;
 
 /// Links that were acknowledged lately, for the clients of other nodes.
 #[derive(Default)]

@@ -185,7 +185,7 @@ impl Wire {
         self.stream.tcp().write_all(bytes).expect("the node takes what is sent");
     }
 
-    /// Some of what came next, at least one byte; none where the connection was closed.
+    /// Reads some of the bytes that came next, at least one; none if the connection was closed.
     pub(crate) fn some(&mut self) -> Vec<u8> {
         if self.rest.is_empty() {
             match self.receive() {

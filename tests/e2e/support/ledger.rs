@@ -49,7 +49,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// So many clients that have done nothing yet.
+    /// Returns the ledger of some clients that have done nothing yet.
     pub(crate) fn new(clients: usize, dice: &mut Dice) -> Ledger {
         let client = |name| Client {
             name,

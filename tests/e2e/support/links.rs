@@ -1,13 +1,13 @@
 //! Links on every core and over both HTTP paths.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::support::api_client::JSON;
 use crate::support::http::{Reply, SHORT_URLS, Wire, create_request};
 use crate::support::memory::keeping;
-use crate::support::node::{Dice, Node, Setup};
+use crate::support::node::{Dice, Node, Setup, sum, wait_for};
 
 /// Connections that make links at once, so that many share a sync; and requests that one sends before it reads answers.
 pub(crate) const AT_ONCE: usize = 64;
@@ -94,6 +94,20 @@ pub(crate) fn race_removal(
 pub(crate) fn create(wire: &mut Wire, key: &str, more: &str, body: &Value) -> Reply {
     let fields = format!("{JSON}Idempotency-Key: {key}\r\n{more}");
     wire.ask("POST", SHORT_URLS, &fields, body.to_string().as_bytes())
+}
+
+/// Returns how many codes the cores have left, once the number stays the same: each core tells it four times a second.
+pub(crate) fn codes_left(node: &Node) -> u64 {
+    const STAYS_FOR: Duration = Duration::from_millis(1_500);
+    let left = || sum(&node.status(), "/codes/remaining");
+    let (mut seen, mut since) = (left(), Instant::now());
+    wait_for("a number of codes that stays", || {
+        let now = left();
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+        (since.elapsed() >= STAYS_FOR).then_some(now)
+    })
 }
 
 /// The codes of all links.

@@ -12,7 +12,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,6 +19,7 @@ use serde_json::Value;
 
 use crate::support::bypass::{Pair, Relay};
 use crate::support::http::{HOST, Wire};
+use crate::support::log::Log;
 
 /// The binary under test.
 pub(crate) const CAROM: &str = env!("CARGO_BIN_EXE_carom");
@@ -31,7 +31,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const CHECK_CONDITION_EVERY: Duration = Duration::from_millis(2);
 
 /// Longest interval between two checks of a condition. A check can be dozens of requests, which other tests would wait for.
-const CHECK_CONDITION_EVERY_MAX: Duration = Duration::from_millis(20);
+const CHECK_CONDITION_EVERY_MAX: Duration = Duration::from_millis(100);
 
 /// A part of the warning about more cores than CPUs, which depends on the machine.
 const CROWDED: &str = "which slows redirects down";
@@ -57,8 +57,13 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
         }
         let elapsed = start.elapsed();
         assert!(elapsed < PATIENCE, "waited in vain for {what}");
-        std::thread::sleep((elapsed / 8).clamp(CHECK_CONDITION_EVERY, CHECK_CONDITION_EVERY_MAX));
+        std::thread::sleep(pause_after(elapsed));
     }
+}
+
+/// Returns the time until the next check of a condition that was waited for so long: an eighth of that, within bounds.
+pub(crate) fn pause_after(elapsed: Duration) -> Duration {
+    (elapsed / 8).clamp(CHECK_CONDITION_EVERY, CHECK_CONDITION_EVERY_MAX)
 }
 
 /// Waits until a condition holds, at most [`PATIENCE`].
@@ -117,7 +122,7 @@ impl Setup {
         }
     }
 
-    /// So many cores.
+    /// Sets the number of cores.
     pub(crate) fn cores(mut self, cores: usize) -> Setup {
         self.cores = cores.to_string();
         self
@@ -364,19 +369,11 @@ impl Node {
         reply
     }
 
-    /// Resident memory in bytes.
-    pub(crate) fn resident_bytes(&self) -> u64 {
-        self.memory("VmRSS:")
-    }
-
-    /// The resident memory of the process that no file has. The kernel may drop pages of the program at any time.
+    /// Resident memory in bytes, without pages of files: the kernel drops these and reads them again at any time. It is
+    /// counted page by page, because `/proc/PID/status` may lag by dozens of pages for each CPU.
     pub(crate) fn anonymous_bytes(&self) -> u64 {
-        self.memory("RssAnon:")
-    }
-
-    fn memory(&self, name: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the node runs");
-        let line = status.lines().find(|line| line.starts_with(name)).expect("a process has memory");
+        let sums = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid())).expect("the node runs");
+        let line = sums.lines().find(|line| line.starts_with("Anonymous:")).expect("a process has memory");
         let kib: u64 = line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number");
         kib * 1024
     }
@@ -474,47 +471,6 @@ impl Drop for Node {
 pub(crate) fn stands_still(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
     stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" T"))
-}
-
-/// The standard error of a process, gathered by a thread.
-struct Log {
-    text: Arc<Mutex<String>>,
-    reader: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl Log {
-    fn of(mut stream: impl Read + Send + 'static) -> Log {
-        let text = Arc::new(Mutex::new(String::new()));
-        let shared = Arc::clone(&text);
-        let reader = std::thread::spawn(move || {
-            let mut piece = [0; 4096];
-            while let Ok(len @ 1..) = stream.read(&mut piece) {
-                shared.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..len]));
-            }
-        });
-        Log { text, reader: Mutex::new(Some(reader)) }
-    }
-
-    fn text(&self) -> String {
-        self.text.lock().unwrap().clone()
-    }
-
-    /// All of it, once the process has ended.
-    fn whole(&self) -> String {
-        if let Some(reader) = self.reader.lock().unwrap().take() {
-            reader.join().expect("the reader of a log does not panic");
-        }
-        self.text()
-    }
-
-    /// Looks in the log of a process that has ended for what should not be there.
-    fn check(&self, expected: &[String]) {
-        let text = self.whole();
-        let is_bad = |line: &&str| line.contains(" WARN ") || line.contains("ERROR ") || line.contains("panicked");
-        let is_expected = |line: &str| expected.iter().any(|text| line.contains(text.as_str()));
-        let surprises: Vec<&str> = text.lines().filter(is_bad).filter(|line| !is_expected(line)).collect();
-        assert!(surprises.is_empty(), "unexpected in the log:\n{}\n\nthe whole log:\n{text}", surprises.join("\n"));
-    }
 }
 
 /// The lines of a stream, read by a thread.

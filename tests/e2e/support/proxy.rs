@@ -428,8 +428,8 @@ mod tests {
     #[test]
     fn each_piece_has_the_same_delay() {
         const DELAY: Duration = Duration::from_millis(100);
-        // Both ways, and not each way of all that are on their way together.
-        const TAKES: RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_millis(1_800);
+        // Both ways, and not each way of all twenty that are on their way together.
+        const TAKES: RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_millis(3_500);
         let server = Server::start();
         let proxy = Proxy::start(server.address());
         let mut client = client(&proxy);
@@ -530,7 +530,7 @@ mod tests {
         proxy.set(Mode::Late);
         client.send(&["INCR", "a"]).unwrap();
         assert!(client.is_silent(SHORT).unwrap());
-        assert_eq!(server.command(&["GET", "a"]), "1");
+        wait_until("the first request", || server.command(&["GET", "a"]) == "1");
         client.send(&["INCR", "a"]).unwrap();
         wait_until("the second request", || server.command(&["GET", "a"]) == "2");
         proxy.set(Mode::Pass);
@@ -549,7 +549,7 @@ mod tests {
             std::thread::sleep(CHECK_CONNECTIONS_EVERY * 5);
             let start = Instant::now();
             drop(proxy);
-            assert!(start.elapsed() < CONNECT_WITHIN, "{mode:?}: {:?}", start.elapsed());
+            assert!(start.elapsed() < PATIENCE / 3, "{mode:?}: {:?}", start.elapsed());
         }
     }
 }

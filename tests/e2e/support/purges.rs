@@ -1,10 +1,11 @@
 //! Purges: a text that no file and no key of Redis may have afterwards, and the search for it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::support::fleet::Fleet;
 use crate::support::node::Node;
 use crate::support::redis::Server;
 use crate::support::resp::Reply as RedisReply;
@@ -86,4 +87,26 @@ pub(crate) fn wait_for_purge(node: &Node, id: &str) {
         assert!(begun.elapsed() < PURGE_TIME, "the purge does not end: {purge:?}\n{}", node.log());
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Holds the part of a node in purges back, until the returned folder is removed: a node whose visit log is off leaves logged
+/// visits to its operator.
+pub(crate) fn hold_back(fleet: &Fleet, number: usize) -> PathBuf {
+    let folder = fleet.setup(number).data_dir().join("visit-log");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("segment-1"), b"visits").unwrap();
+    folder
+}
+
+/// True if the last attempt of a node at a purge has failed for a reason with this text.
+pub(crate) fn fails_with(node: &Node, id: &str, text: &str) -> bool {
+    purge(node, id).is_some_and(|purge| purge["error"].as_str().is_some_and(|why| why.contains(text)))
+}
+
+/// Fails if the data directory of a node or a key of Redis has a piece of the marker.
+pub(crate) fn assert_clean(fleet: &Fleet, nodes: usize, server: &Server) {
+    for number in 0..nodes {
+        assert_eq!(marked_files(fleet.setup(number).data_dir()), Vec::<String>::new());
+    }
+    assert_eq!(marked_keys(server), Vec::<String>::new());
 }

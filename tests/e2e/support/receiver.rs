@@ -40,7 +40,7 @@ pub(crate) enum Answer {
     Status(u16),
     /// A redirect to this address.
     Redirect(String),
-    /// Nothing at all; the connection stays open.
+    /// No response; the connection stays open.
     Silence,
 }
 

@@ -1,7 +1,7 @@
 //! The part of JSON Schema (2020-12) that the OpenAPI description uses. An unknown keyword or pattern fails the test,
 //! so that no rule is skipped.
 
-use carom_model::dates;
+use carom_model::formats::dates;
 use serde_json::{Map, Value};
 
 /// Keywords that say something to people only.

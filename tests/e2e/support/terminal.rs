@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{ioctl_fionread, retry_on_intr};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -52,6 +54,12 @@ struct Seen {
     last: Instant,
 }
 
+impl Seen {
+    fn screen(&self) -> String {
+        shown(&String::from_utf8_lossy(&self.bytes))
+    }
+}
+
 impl Terminal {
     /// Starts a command on a new terminal of 80 columns and 24 rows, without colours.
     pub(crate) fn start(mut command: Command) -> Terminal {
@@ -65,9 +73,12 @@ impl Terminal {
         let (mut output, kept) = (keyboard.try_clone().unwrap(), Arc::clone(&seen));
         let reader = std::thread::spawn(move || {
             let mut piece = [0; 4_096];
-            // The kernel reports the end of the terminal as an error.
-            while let Ok(len @ 1..) = output.read(&mut piece) {
+            loop {
+                retry_on_intr(|| poll(&mut [PollFd::new(&output, PollFlags::IN)], None)).unwrap();
+                // Bytes that have left the terminal are among those seen before anybody else gets the lock.
                 let mut seen = kept.lock().unwrap();
+                // The kernel reports the end of the terminal as an error.
+                let Ok(len @ 1..) = output.read(&mut piece) else { break };
                 seen.bytes.extend_from_slice(&piece[..len]);
                 seen.last = Instant::now();
             }
@@ -78,8 +89,11 @@ impl Terminal {
     /// Returns the screen once it shows a text and the picture is complete.
     pub(crate) fn screen_with(&self, text: &str) -> String {
         wait_for(text, || {
-            let is_complete = self.seen.lock().unwrap().last.elapsed() > QUIET;
-            is_complete.then(|| self.screen()).filter(|screen| screen.contains(text))
+            let seen = self.seen.lock().unwrap();
+            // What the thread has not yet come to is a part of the picture, too.
+            let is_read = !ioctl_fionread(&self.keyboard).is_ok_and(|left| left > 0);
+            let is_complete = is_read && seen.last.elapsed() > QUIET;
+            is_complete.then(|| seen.screen()).filter(|screen| screen.contains(text))
         })
     }
 
@@ -108,11 +122,7 @@ impl Terminal {
         if let Some(reader) = self.reader.take() {
             reader.join().unwrap();
         }
-        self.screen()
-    }
-
-    fn screen(&self) -> String {
-        shown(&String::from_utf8_lossy(&self.seen.lock().unwrap().bytes))
+        self.seen.lock().unwrap().screen()
     }
 }
 

@@ -297,7 +297,9 @@ fn addresses_are_stored_as_the_setting_says() {
         seal(&node, data.path());
         let has = |bytes: &[u8]| is_on_disk(data.path(), bytes);
         assert!(has(b"Chrome/142"));
-        assert!(!has(b"203.0.113") && !has(b"carom_ak_") && !has(b"word@"));
+        assert!(!has(b"203.0.113"));
+        assert!(!has(b"carom_ak_"));
+        assert!(!has(b"word@"));
         assert_eq!(has(&[203, 0, 113, 77]), treatment == Some("full"));
         assert_eq!(has(&[203, 0, 113]), treatment.is_some());
     }
