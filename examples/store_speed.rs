@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use carom::bridge::{FleetDecision, Mailbox, Mailboxes, StoreRequest, Ticket, ToCore, WriterOrder};
 use carom::commands::data::import;
 use carom::commands::data::import_setup::ImportSetup;
+use carom::services::loader::{self, LoadPace};
 use carom::services::readers::export;
 use carom::services::search::{self, Catalog};
-use carom::services::{loader, writer};
+use carom::services::writer;
 use carom_model::destination::long_url::Authority;
 use carom_model::domains::{Domains, UnknownHost};
 use carom_model::link::labels::LinkLabels;
@@ -145,7 +146,9 @@ fn run_load(dir: &Path, cores: usize) {
         })
         .collect();
     let cores = CoreCount::new(cores).unwrap();
-    let report = loader::load(&links, &node.mailboxes, CodeHasher::new(1), cores, &NodeStats::default(), dir).unwrap();
+    let report =
+        loader::load(&links, &node.mailboxes, CodeHasher::new(1), cores, &NodeStats::default(), (dir, LoadPace::Full))
+            .unwrap();
     let bytes: usize = decoders.into_iter().map(|decoder| decoder.join().unwrap()).sum();
     let time = start.elapsed().as_secs_f64();
     println!("{} records, {} MB in {time:.2} s, {:.0}/s", report.records, bytes >> 20, report.records as f64 / time);

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use carom_http::head::{self, HeadScan};
-use carom_http::tls::{ReceiveState, Session};
+use carom_http::tls::{ReceiveState, TlsSession};
 use carom_http::{Action, Bounds, Connection, RedirectRequest, Rejection};
 use carom_limits::HEAD_LEN_MAX;
 use carom_model::link::record::{self, RecordRef};
@@ -43,7 +43,7 @@ pub(crate) fn check_head(input: &[u8]) {
 
 /// An action of a connection in response to a stream.
 #[derive(PartialEq, Eq, Debug)]
-enum Seen {
+enum ConnectionAction {
     Asked(RedirectRequest),
     HandedOver,
     Passed(Vec<u8>),
@@ -77,7 +77,7 @@ fn check_pieces(begin: Connection, cuts: &[u8], stream: &[u8]) {
     assert_eq!(drive(begin, stream.chunks(1)), whole);
 }
 
-fn drive<'a>(mut connection: Connection, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Seen> {
+fn drive<'a>(mut connection: Connection, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<ConnectionAction> {
     let mut unconsumed = Vec::new();
     let mut seen = Vec::new();
     for piece in pieces {
@@ -87,25 +87,25 @@ fn drive<'a>(mut connection: Connection, pieces: impl Iterator<Item = &'a [u8]>)
             let mut taken: Vec<u8> = unconsumed.drain(..step.consumed).collect();
             match step.action {
                 Action::Read => break,
-                Action::Lookup(ask) => seen.push(Seen::Asked(ask)),
-                Action::HandOver => seen.push(Seen::HandedOver),
+                Action::Lookup(ask) => seen.push(ConnectionAction::Asked(ask)),
+                Action::HandOver => seen.push(ConnectionAction::HandedOver),
                 action @ (Action::Pass | Action::PassAsHttp11 { .. }) => {
                     if let Action::PassAsHttp11 { minor } = action {
                         assert!(taken[..=minor].ends_with(&[b"HTTP/1.", &taken[minor..=minor]].concat()));
                         taken[minor] = b'1';
                     }
                     match seen.last_mut() {
-                        Some(Seen::Passed(bytes)) => bytes.extend(taken),
-                        _ => seen.push(Seen::Passed(taken)),
+                        Some(ConnectionAction::Passed(bytes)) => bytes.extend(taken),
+                        _ => seen.push(ConnectionAction::Passed(taken)),
                     }
                 }
                 Action::Reject(rejection) => {
-                    seen.push(Seen::Rejected(rejection));
+                    seen.push(ConnectionAction::Rejected(rejection));
                     return seen;
                 }
-                Action::From(client) => seen.push(Seen::From(client)),
+                Action::From(client) => seen.push(ConnectionAction::From(client)),
                 Action::HangUp => {
-                    seen.push(Seen::HungUp);
+                    seen.push(ConnectionAction::HungUp);
                     return seen;
                 }
             }
@@ -151,9 +151,9 @@ pub(crate) fn check_code(input: &[u8]) {
 /// yields no plaintext. Sealed bytes are opened unchanged, and bytes that were changed on the way are refused.
 pub(crate) fn check_tls(input: &[u8]) {
     let (identity, terms) = both();
-    let mut whole = Session::new(identity).expect("memory");
+    let mut whole = TlsSession::new(identity).expect("memory");
     let heard = receive(&mut whole, input.chunks(input.len().max(1)));
-    let mut piecewise = Session::new(identity).expect("memory");
+    let mut piecewise = TlsSession::new(identity).expect("memory");
     assert_eq!(receive(&mut piecewise, input.chunks(1)), heard);
     assert!(heard.1.is_empty(), "nobody has agreed on a key");
 
@@ -169,14 +169,18 @@ pub(crate) fn check_tls(input: &[u8]) {
     }
     let (heard, plain) = receive(&mut session, sealed.chunks(usize::from(*cut) + 1));
     if is_harmed {
-        assert!(heard == ReceiveState::Broken && plain.len() < message.len() && message.starts_with(&plain));
+        assert!(heard == ReceiveState::Broken);
+        assert!(plain.len() < message.len());
+        assert!(message.starts_with(&plain));
     } else {
-        assert!(heard == ReceiveState::Open && plain == message && !session.has_part());
+        assert!(heard == ReceiveState::Open);
+        assert!(plain == message);
+        assert!(!session.has_part());
     }
 }
 
 /// Feeds bytes to a session until it refuses more. Returns its state and the plaintext.
-fn receive<'a>(session: &mut Session, pieces: impl Iterator<Item = &'a [u8]>) -> (ReceiveState, Vec<u8>) {
+fn receive<'a>(session: &mut TlsSession, pieces: impl Iterator<Item = &'a [u8]>) -> (ReceiveState, Vec<u8>) {
     let mut plain = Vec::new();
     for piece in pieces {
         match session.receive(piece, &mut plain) {
@@ -197,10 +201,10 @@ fn written(client: &mut ClientConnection) -> Vec<u8> {
 }
 
 /// Returns a client and a service after their handshake.
-fn agreed(identity: &TlsIdentity, terms: &Arc<ClientConfig>) -> (ClientConnection, Session) {
+fn agreed(identity: &TlsIdentity, terms: &Arc<ClientConfig>) -> (ClientConnection, TlsSession) {
     let name = ServerName::try_from("go.example").expect("a name");
     let mut client = ClientConnection::new(Arc::clone(terms), name).expect("terms that are possible");
-    let mut session = Session::new(identity).expect("memory");
+    let mut session = TlsSession::new(identity).expect("memory");
     while client.is_handshaking() || session.is_handshaking() {
         assert_eq!(receive(&mut session, [&written(&mut client)[..]].into_iter()), (ReceiveState::Open, Vec::new()));
         let mut sealed = Vec::new();

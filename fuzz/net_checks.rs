@@ -20,9 +20,9 @@ const ACK_LEN: usize = 4;
 const GATEWAY: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
 /// The route of answers to clients behind a tunnel.
-struct Route;
+struct TunnelRoute;
 
-impl NextHops for Route {
+impl NextHops for TunnelRoute {
     fn next_hop(&mut self, _: IpAddr, _: IpAddr) -> Option<NextHop> {
         Some(NextHop { mac: GATEWAY, source_mac: [2, 0, 0, 0, 0, 1], vlan: None, mtu: 1_500 })
     }
@@ -30,19 +30,20 @@ impl NextHops for Route {
 
 /// The application: it echoes what it gets, and shuts down after the peer.
 #[derive(Default)]
-struct Echo {
+struct EchoServer {
     open: Vec<ConnectionId>,
     echoes: Vec<(ConnectionId, Vec<u8>)>,
     finished: Vec<ConnectionId>,
 }
 
-impl Events for Echo {
+impl Events for EchoServer {
     fn opened(&mut self, id: ConnectionId) {
         self.open.push(id);
     }
 
     fn received(&mut self, id: ConnectionId, bytes: &[u8]) {
-        assert!(self.open.contains(&id) && !bytes.is_empty());
+        assert!(self.open.contains(&id));
+        assert!(!bytes.is_empty());
         self.echoes.push((id, bytes.to_vec()));
     }
 
@@ -78,7 +79,7 @@ pub(crate) fn check_tunnels(input: &[u8]) {
         1 => (Decapsulate::Gue { port: 6080 }, ACK_AT + 28),
         _ => (Decapsulate::Gue { port: 6080 }, ACK_AT + 32),
     };
-    feed(frames, tunnel, &mut Route, |frame| {
+    feed(frames, tunnel, &mut TunnelRoute, |frame| {
         assert!(frame[..6] == GATEWAY || frame[12..14] == [0x81, 0], "an answer goes to {:?}", &frame[..6]);
     });
 }
@@ -94,7 +95,7 @@ fn feed<H: NextHops>(input: &[u8], (decapsulate, ack_at): (Decapsulate, usize), 
     let mut stack = Stack::new(config, &[5; 16], now_us);
     stack.listen(None, 80);
     let mut pool = MemoryPool::new(FRAMES);
-    let mut echo = Echo::default();
+    let mut echo = EchoServer::default();
     let mut expected = [0; 4];
     let mut rest = input;
     while let [step, high, low, after @ ..] = rest {
@@ -135,9 +136,10 @@ fn next_seq(frame: &[u8]) -> Option<[u8; 4]> {
 }
 
 /// Ends everything, and checks that nothing is left.
-fn end(mut stack: Stack, mut pool: MemoryPool, mut echo: Echo, now_us: u64) {
+fn end(mut stack: Stack, mut pool: MemoryPool, mut echo: EchoServer, now_us: u64) {
     let counters = stack.counters();
-    assert!(counters.open + counters.time_wait <= 8 && counters.half_open <= 2, "{counters:?}");
+    assert!(counters.open + counters.time_wait <= 8, "{counters:?}");
+    assert!(counters.half_open <= 2, "{counters:?}");
     for id in echo.open.clone() {
         stack.reset(now_us, id, &mut pool);
     }

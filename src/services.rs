@@ -10,8 +10,10 @@ pub mod allowances;
 pub mod api_keys;
 pub mod certificates;
 mod derived;
+pub mod destination_rules;
 pub mod domain_redirects;
 pub mod events;
+mod exchanges;
 pub mod expiry;
 #[cfg(feature = "faults")]
 #[doc(hidden)]
@@ -35,6 +37,6 @@ pub mod threads;
 mod versions;
 pub mod visit_log;
 pub mod visits;
-mod whole_file;
+pub mod whole_file;
 pub mod workers;
 pub mod writer;
