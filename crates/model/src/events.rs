@@ -79,7 +79,8 @@ pub struct LinkEvent {
     pub code: Code,
     /// The reason.
     pub cause: EventCause,
-    /// The link after the event; for a deletion, before it. `None` if its record cannot be decoded.
+    /// The link after the event; for a deletion, before it. `None` if its record cannot be decoded, or the node does not
+    /// have it.
     pub link: Option<Arc<Link>>,
     /// The fields that changed, as the JSON of [`crate::link::history`]; empty without any.
     pub changes: Vec<u8>,

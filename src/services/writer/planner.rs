@@ -200,7 +200,7 @@ impl<'o> CommitPlanner<'o> {
             WriterOrder::Client(StoreRequest::Delete { code, by, author, ticket }, decision) => {
                 let before = self.current_state(&code, look_up);
                 if is_in_scope(&by, &before, &decision) {
-                    self.delete(code, ticket, decision, &before);
+                    self.delete(code, &by, ticket, decision, &before);
                     self.note_edit(code, &before, &author);
                     self.note_event(code, &before);
                 } else {
@@ -492,7 +492,7 @@ impl<'o> CommitPlanner<'o> {
 }
 
 /// True if the scope of a client may touch the state of a code. A damaged record may belong to any app. A change that
-/// Redis has accepted was checked before.
+/// Redis has accepted was checked before; a delete is checked again if this node stores another link of the code.
 fn is_in_scope(by: &Scope, before: &CodeState, decision: &FleetDecision) -> bool {
     let has = |state: &State| if let State::Link(link) = state { by.has(link) } else { true };
     match (before, decision) {

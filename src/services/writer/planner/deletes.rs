@@ -5,24 +5,27 @@ use carom_shards::Code;
 use super::answers::{NEWER, NOT_IN_REDIS, UNREADABLE, refused};
 use super::{CodeState, CommitPlanner};
 use crate::bridge::{DeleteAnswer, FleetDecision, Ticket, WriteFailure, WriterAnswer};
+use carom_model::access::Scope;
 use carom_model::link::record::Tombstone;
 use carom_model::link::record::unknown::UnknownFields;
 use carom_model::link::{Origin, Version};
-use carom_model::replication::State;
+use carom_model::replication::{Echo, State, rules};
 
 impl CommitPlanner<'_> {
-    /// Deletes the link of a code, as Redis has decided, or else as this node stores it.
+    /// Deletes the link of a code, as Redis has decided, or else as this node stores it. `by` is the scope of the client.
     pub(super) fn delete(
         &mut self,
         code: Code,
+        by: &Scope,
         ticket: Ticket<DeleteAnswer>,
         decision: FleetDecision,
         before: &CodeState,
     ) {
         match decision {
-            FleetDecision::Accepted { state, echo } => {
-                self.handle_accepted(code, &state, echo, before, ticket);
-            }
+            FleetDecision::Accepted { state, echo } => match self.link_to_spare(by, &state, echo, before) {
+                Some(mine) => self.keep_stored(code, mine, &state, ticket),
+                None => self.handle_accepted(code, &state, echo, before, ticket),
+            },
             FleetDecision::Held(state) => {
                 self.handle_held(code, state, before);
                 let is_still_here = match (before, self.codes.get(&code).map_or(before, |looked| &looked.after)) {
@@ -44,6 +47,23 @@ impl CommitPlanner<'_> {
             | FleetDecision::Existing { .. }
             | FleetDecision::NoReply { .. } => self.delete_stored(code, ticket, &decision, before),
         }
+    }
+
+    /// Returns the link that this node stores, if Redis has deleted another link of the code and the client may not delete
+    /// this one. The gateway has checked the stored link, but this one may have come since. `None` if the link is over in
+    /// any case, because its end and the claim of the other link came before.
+    fn link_to_spare<'s>(&self, by: &Scope, gone: &State, echo: Echo, before: &'s CodeState) -> Option<&'s State> {
+        let CodeState::Held(mine @ State::Link(link)) = before else { return None };
+        let is_other = !gone.is_link() && rules::is_conflict(mine, gone);
+        (is_other && !by.has(link) && !self.outbox.was_applied(echo)).then_some(mine)
+    }
+
+    /// Keeps the link that this node stores, and brings it to Redis in place of `gone`, another link of the code that a
+    /// client has deleted there.
+    fn keep_stored(&mut self, code: Code, mine: &State, gone: &State, ticket: Ticket<DeleteAnswer>) {
+        let rev = mine.version().rev.max(gone.version().rev.saturating_add(1));
+        self.put(code, mine, Version { rev, ..mine.version() }, DeleteAnswer::Deleted.to(ticket));
+        self.outbox.note(code, None);
     }
 
     fn delete_stored(

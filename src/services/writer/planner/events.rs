@@ -40,7 +40,13 @@ impl<'o> CommitPlanner<'o> {
             (EventType::LinkChanged, Some(before), Some(after)) => changes_of(before, after),
             _ => Vec::new(),
         };
-        let link = if of == EventType::LinkDeleted { before } else { after }.cloned();
+        let link = match (of, before, after) {
+            // Redis has deleted another link of the code, which this node does not have.
+            (EventType::LinkDeleted, Some(before), Some(after)) if after.is_same_link(before) => None,
+            (EventType::LinkDeleted, ..) => before,
+            _ => after,
+        }
+        .cloned();
         let event = LinkEvent { of, at_ms: self.now_ms, code, cause: EventCause::Request, link, changes };
         self.events.get_or_insert_default().push(event);
     }

@@ -105,7 +105,8 @@ impl<'o> CommitPlanner<'o> {
             return;
         }
         let raised = state.version().rev.max(mine.version().rev).saturating_add(1);
-        // A delete covers the link of this node as well, even if Redis had lost it and held another one.
+        // A delete covers the link of this node as well, even if Redis had lost it and held another one. `delete` itself
+        // keeps a link that the client may not delete.
         let ends_both = !state.is_link() && rules::is_conflict(mine, state);
         if matches!(rules::offer(Some(state), mine), Verdict::Held(_)) && !ends_both {
             self.report_conflict(code, mine, state);

@@ -1,6 +1,7 @@
 //! Tests of the decision on every kind of order.
 
 mod newer_records;
+mod other_links;
 
 use super::*;
 use crate::bridge::{LinkChange, OutboxReply, StreamBatch, StreamChange};
