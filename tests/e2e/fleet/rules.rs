@@ -6,12 +6,24 @@ use serde_json::{Value, json};
 use crate::support::destination_rules::{put_block, race_saves, remove_saved, rules, shortens};
 use crate::support::fleet::{Fleet, settle};
 use crate::support::node::{Node, Setup, wait_until};
-use crate::support::redis::Server;
+use crate::support::redis::{Reply, Server};
 use crate::support::sites::Sites;
 
 /// A node whose settings block `file.example`.
 fn setup(fleet: &Fleet, number: usize) -> Setup {
     fleet.setup(number).env("CAROM_BLOCK_HOSTS", "file.example").expect("Redis").expect("redis")
+}
+
+/// A save of a later version, with members that this one does not know.
+fn later_save() -> Value {
+    let hosts = json!({"allow": [], "block": ["later.example"], "warn": ["odd.example"]});
+    json!({"stampMs": 4_102_444_800_000_u64, "by": "ops", "hosts": hosts, "reason": "phishing"})
+}
+
+/// The save in Redis; null if there is none.
+fn saved_in(server: &Server) -> Value {
+    let Reply::Text(text) = server.command(&["HGET", "{carom}:rules", "saved"]) else { return Value::Null };
+    serde_json::from_slice(&text).unwrap()
 }
 
 fn start(fleet: &Fleet) -> [Node; 2] {
@@ -90,18 +102,20 @@ fn members_of_later_versions_stay_in_redis() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let nodes = start(&fleet);
-    let hosts = json!({"allow": [], "block": ["later.example"]});
-    let stamp_ms = 4_102_444_800_000_u64;
-    let entry = json!({"stampMs": stamp_ms, "by": "ops", "hosts": hosts, "reason": "phishing"}).to_string();
+    // With a space that this version does not write.
+    let entry = format!(" {}", later_save());
     server.command(&["HSET", "{carom}:rules", "saved", &entry]);
     for node in &nodes {
-        wait_until("the rules of a later version", || rules(node)["block"]["hosts"] == hosts["block"]);
+        wait_until("the rules of a later version", || rules(node)["block"]["hosts"] == json!(["later.example"]));
     }
     // Each refused save has exchanged the rules with Redis once more.
     for node in &nodes {
         put_block(node.admin, &json!("0-0"), "other.example").problem(409, ":rules-changed");
     }
     assert_eq!(server.command(&["HGET", "{carom}:rules", "saved"]), entry.as_str());
+    server.kill();
+    server.start_again_empty();
+    wait_until("the save from the files of the nodes", || saved_in(&server) == later_save());
     nodes.into_iter().for_each(|node| _ = node.terminate());
 }
 
@@ -143,5 +157,16 @@ fn saves_of_two_sites_merge() {
     let second = put_block(nodes[3].admin, &first["version"], "lisbon.example").json();
     wait_until("the save of the second site", || everywhere(&second));
     assert_eq!(second["block"]["hosts"], json!(["lisbon.example"]));
+    nodes.into_iter().for_each(|node| _ = node.terminate());
+}
+
+#[test]
+fn members_of_later_versions_cross_sites() {
+    let sites = Sites::new();
+    let nodes = sites.start(|setup| setup.env("CAROM_BLOCK_HOSTS", "file.example"));
+    sites.servers[0].command(&["HSET", "{carom}:rules", "saved", &later_save().to_string()]);
+    wait_until("the save at the other site", || saved_in(&sites.servers[1]) == later_save());
+    let is_read = |node: &Node| rules(node)["block"]["hosts"] == json!(["later.example"]);
+    wait_until("its rules on all nodes", || nodes.iter().all(is_read));
     nodes.into_iter().for_each(|node| _ = node.terminate());
 }

@@ -3,7 +3,7 @@
 //! A save replaces the hosts of both lists together, so that rules of two admins never mix. Copies on several nodes merge:
 //! the latest save wins, in whatever order the copies meet. A save names the version that it replaces, so that no admin
 //! replaces rules that they have not seen. The sources of the lists stay settings: they name files and addresses of one
-//! machine. Pure: the time is passed in.
+//! machine. A save keeps the members that a later version has written. Pure: the time is passed in.
 
 use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::xxh3_64;
@@ -37,7 +37,30 @@ impl RuleHosts {
     }
 }
 
-/// The last save of destination rules. Copies of it merge without conflicts.
+/// Members of a stored object that only a later version knows, as the text of a JSON object; empty if there are none.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+struct LaterMembers(String);
+
+impl LaterMembers {
+    /// Returns the members of an object that are not among the `known` ones.
+    fn of(object: &Map<String, Value>, known: &[&str]) -> LaterMembers {
+        let later = object.iter().filter(|(name, _)| !known.contains(&name.as_str()));
+        let later: Map<String, Value> = later.map(|(name, value)| (name.clone(), value.clone())).collect();
+        LaterMembers(if later.is_empty() { String::new() } else { Value::Object(later).to_string() })
+    }
+
+    /// Adds the members to an object.
+    fn add_to(&self, object: &mut Value) {
+        if self.0.is_empty() {
+            return;
+        }
+        let later: Map<String, Value> = serde_json::from_str(&self.0).expect("it is the text of an object");
+        object.as_object_mut().expect("only an object has members").extend(later);
+    }
+}
+
+/// The last save of destination rules. Copies of it merge without conflicts. A copy that lacks the members of a later version
+/// gives way to one that has them: a node of an earlier version may have dropped them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct SavedRules {
     /// Orders the saves: milliseconds since 1970 UTC, but later than the save that it replaces; 0 before the first save.
@@ -46,15 +69,27 @@ pub struct SavedRules {
     by: String,
     /// The saved hosts; `None` if those of the settings apply.
     hosts: Option<RuleHosts>,
+    /// Later members of the save.
+    later: LaterMembers,
+    /// Later members beside both lists; empty without saved hosts.
+    later_lists: LaterMembers,
 }
+
+/// The members of a save that this version knows.
+const MEMBERS: [&str; 3] = ["stampMs", "by", "hosts"];
+
+/// The lists of a save that this version knows.
+const LISTS: [&str; 2] = ["allow", "block"];
 
 impl SavedRules {
     /// Returns the save that replaces this one at `now_ms`, in milliseconds since 1970 UTC. It is later than this one, even if
-    /// the clock of the node that made this one is ahead. Without hosts, those of the settings apply again.
+    /// the clock of the node that made this one is ahead. Without hosts, those of the settings apply again. With hosts, it keeps
+    /// what a later version has beside both lists, because the admin has not seen that.
     #[must_use]
     pub fn replaced(&self, hosts: Option<RuleHosts>, by: &str, now_ms: u64) -> SavedRules {
         let stamp_ms = now_ms.max(self.stamp_ms.saturating_add(1));
-        let next = SavedRules { stamp_ms, by: by.to_owned(), hosts };
+        let later_lists = hosts.as_ref().map(|_| self.later_lists.clone()).unwrap_or_default();
+        let next = SavedRules { stamp_ms, by: by.to_owned(), hosts, later: LaterMembers::default(), later_lists };
         assert!(*self < next, "a save is later than the one it replaces");
         next
     }
@@ -102,8 +137,11 @@ impl SavedRules {
 
     /// Returns the stored form.
     pub fn to_entry(&self) -> Value {
-        let hosts = self.hosts.as_ref().map(RuleHosts::to_json);
-        json!({"stampMs": self.stamp_ms, "by": self.by, "hosts": hosts})
+        let mut hosts = self.hosts.as_ref().map_or(Value::Null, RuleHosts::to_json);
+        self.later_lists.add_to(&mut hosts);
+        let mut entry = json!({"stampMs": self.stamp_ms, "by": self.by, "hosts": hosts});
+        self.later.add_to(&mut entry);
+        entry
     }
 
     /// Reads the stored form.
@@ -114,15 +152,17 @@ impl SavedRules {
         let wrong = |what: &str| Malformed(format!("{what} of the saved rules is missing or invalid"));
         let stamp_ms = json_file::stamp_ms(entry).ok_or_else(|| wrong("the number \"stampMs\""))?;
         let by = entry.get("by").and_then(Value::as_str).ok_or_else(|| wrong("the text \"by\""))?.to_owned();
-        let hosts = match entry.get("hosts") {
-            Some(Value::Null) => None,
+        let (hosts, later_lists) = match entry.get("hosts") {
+            Some(Value::Null) => (None, LaterMembers::default()),
             Some(Value::Object(lists)) => {
                 let list = |name: &str| read_list(lists, name).ok_or_else(|| wrong(&format!("the list {name:?}")));
-                Some(RuleHosts { allow: list("allow")?, block: list("block")? })
+                let hosts = RuleHosts { allow: list("allow")?, block: list("block")? };
+                (Some(hosts), LaterMembers::of(lists, &LISTS))
             }
             _ => return Err(wrong("the object \"hosts\"")),
         };
-        Ok(SavedRules { stamp_ms, by, hosts })
+        let later = entry.as_object().map(|members| LaterMembers::of(members, &MEMBERS)).unwrap_or_default();
+        Ok(SavedRules { stamp_ms, by, hosts, later, later_lists })
     }
 
     /// Returns the content of the file.
@@ -207,6 +247,36 @@ mod tests {
         let removed = saved.replaced(None, "", 1);
         assert_eq!(removed.or_settings(&settings), &settings);
         assert_eq!(merged(&removed, &saved), removed, "an older copy brings nothing back");
+    }
+
+    /// A save with members of a later version, and the same save without them.
+    fn of_a_later_version() -> (Value, SavedRules) {
+        let lists = json!({"allow": [], "block": ["bad.example"], "warn": ["odd.example"]});
+        let entry = json!({"stampMs": 7, "by": "ops", "hosts": lists, "reason": {"text": "phishing", "case": 1.5}});
+        (entry, SavedRules::default().replaced(Some(hosts(&[], &["bad.example"])), "ops", 7))
+    }
+
+    #[test]
+    fn members_of_a_later_version_are_kept() {
+        let (entry, without) = of_a_later_version();
+        let saved = SavedRules::from_entry(&entry).unwrap();
+        assert_eq!(saved.to_entry(), entry);
+        let of_file = SavedRules::from_text(saved.to_text().as_bytes()).unwrap();
+        assert_eq!(of_file.to_entry(), entry);
+        assert_eq!(saved.hosts(), without.hosts());
+        assert_eq!(saved.version(&RuleHosts::default()), without.version(&RuleHosts::default()));
+        // A node of a version that dropped them has the other copy.
+        assert_eq!(merged(&without, &saved).to_entry(), entry);
+        assert_eq!(merged(&saved, &without).to_entry(), entry);
+    }
+
+    #[test]
+    fn a_save_replaces_only_lists_that_its_admin_has_seen() {
+        let saved = SavedRules::from_entry(&of_a_later_version().0).unwrap();
+        let next = saved.replaced(Some(hosts(&["shop.example"], &[])), "", 8);
+        let lists = json!({"allow": ["shop.example"], "block": [], "warn": ["odd.example"]});
+        assert_eq!(next.to_entry(), json!({"stampMs": 8, "by": "", "hosts": lists}), "the reason was that of the save");
+        assert_eq!(next.replaced(None, "", 9).to_entry(), json!({"stampMs": 9, "by": "", "hosts": null}));
     }
 
     #[test]
