@@ -10,6 +10,7 @@ mod byte_ring;
 mod destination_rules;
 mod domain_redirects;
 pub mod events;
+mod exchange_fence;
 pub mod fleet_view;
 pub mod geo;
 pub mod handle;
@@ -31,7 +32,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,7 @@ pub use self::destination_rules::{
 pub use self::domain_redirects::{
     DomainRedirectsAnswer, DomainRedirectsOrder, DomainRedirectsQueue, PublishedRedirects,
 };
+pub use self::exchange_fence::ExchangeFence;
 pub use self::jobs::{Job, JobDone, JobKind, JobQueues, SnapshotQueue};
 pub use self::last_core::AnswerOfLastCore;
 pub use self::lists::{
@@ -83,7 +85,7 @@ use carom_model::replication::outbox::Delivery;
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{Echo, Partition, State};
-use carom_telemetry::stats::LatencySummary;
+use carom_telemetry::stats::{FleetStats, LatencySummary, NodeStats};
 use carom_tls::identity::TlsIdentity;
 
 /// Path of the bulk creation, whose requests may have bodies of any length.
@@ -414,6 +416,8 @@ pub enum ToCore {
     LoadDone,
     /// A fence behind changes from the streams.
     Fence(Arc<FollowFence>),
+    /// A fence behind the API keys or destination rules of the first exchange with Redis.
+    ExchangeFence(Arc<ExchangeFence>),
     /// The result of a look-up.
     LookupDone {
         /// The code that was looked up.
@@ -538,6 +542,15 @@ impl Mailboxes {
     /// Returns every mailbox, in the order of the cores.
     pub fn all(&self) -> &[Mailbox] {
         &self.boxes
+    }
+
+    /// Sends a fence to all cores, behind the earlier mail of this thread, if the node still waits for an exchange with
+    /// Redis. `has_exchanged` selects the flag that ends this wait.
+    pub fn post_exchange_fence(&self, stats: &Arc<NodeStats>, has_exchanged: fn(&FleetStats) -> &AtomicBool) {
+        let Some(fence) = ExchangeFence::new(stats, has_exchanged, self.boxes.len()).map(Arc::new) else { return };
+        for mailbox in self.all() {
+            mailbox.post(ToCore::ExchangeFence(Arc::clone(&fence)));
+        }
     }
 
     /// Sends an answer to the task that waits for it.

@@ -122,6 +122,7 @@ impl Core {
                 let _ = self.events.send(CoreEvent::Loaded(core));
             }
             ToCore::Fence(fence) => fence.pass(),
+            ToCore::ExchangeFence(fence) => fence.pass(),
             ToCore::Hosts(hosts) => services.set_allowed(hosts),
             ToCore::Blocked(hosts) => services.set_blocked(hosts),
             ToCore::Identity(identity) => self.work.tls.set_identity(identity),

@@ -232,7 +232,7 @@ impl KeyWorker {
         }
         let stats = &self.setup.stats;
         // Also after a failure: a Redis that fails must not keep a node from being ready.
-        stats.fleet.has_keys.store(true, Ordering::Release);
+        self.setup.mailboxes.post_exchange_fence(stats, |fleet| &fleet.has_keys);
         let Some(redis) = &mut self.setup.redis else { return false };
         if let Err(error) = self.rates.exchange(redis, &self.apps, stats, SHARE_TIME_MAX) {
             tracing::debug!(%error, "the rate limits of the fleet cannot be divided again");
@@ -460,6 +460,7 @@ mod tests {
         assert!(!node.stats.is_ready());
         fleet.same_code_secret.store(true, Ordering::Release);
         assert!(worker.share());
+        node.pass_exchange_fences();
         assert!(node.stats.is_ready(), "Redis does not answer");
     }
 

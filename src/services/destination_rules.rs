@@ -111,7 +111,7 @@ impl ExchangingWorker for RulesWorker {
             }
         }
         // Also after a failure: a Redis that fails must not keep a node from being ready.
-        self.setup.stats.fleet.has_rules.store(true, Ordering::Release);
+        self.setup.mailboxes.post_exchange_fence(&self.setup.stats, |fleet| &fleet.has_rules);
         true
     }
 
@@ -440,6 +440,7 @@ mod tests {
         assert!(!node.stats.is_ready());
         fleet.same_code_secret.store(true, Ordering::Release);
         assert!(worker.share());
+        node.pass_exchange_fences();
         assert!(node.stats.is_ready(), "Redis does not answer");
         // Redis has not answered since the start, so the node waits for no changes.
         fleet.has_rules.store(false, Ordering::Release);

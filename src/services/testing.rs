@@ -107,6 +107,19 @@ impl TestNode {
         }
     }
 
+    /// Takes the mail of every core, and passes the fences of exchanges in it. The node must not be ready before the last
+    /// core has passed them.
+    pub(crate) fn pass_exchange_fences(&self) {
+        for mail in &self.mail {
+            assert!(!self.stats.is_ready(), "a core may lack what the exchange has brought");
+            for message in mail.try_iter() {
+                if let ToCore::ExchangeFence(fence) = message {
+                    fence.pass();
+                }
+            }
+        }
+    }
+
     /// Waits for the next message for core 0.
     pub(crate) fn next_mail(&self) -> ToCore {
         self.mail[0].recv_timeout(Duration::from_secs(10)).unwrap()

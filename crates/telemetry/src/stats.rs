@@ -426,9 +426,11 @@ pub struct FleetStats {
     pub known: Mutex<Vec<String>>,
     /// True once the cores have every change that was in the streams at the start, or the node does not wait for that.
     pub has_caught_up: AtomicBool,
-    /// True once the node has exchanged the API keys with Redis since its start, or does not wait for that.
+    /// True once the node has exchanged the API keys with Redis since its start and every core has the result, or the node
+    /// does not wait for that.
     pub has_keys: AtomicBool,
-    /// True once the node has exchanged the saved destination rules with Redis since its start, or does not wait for that.
+    /// True once the node has exchanged the saved destination rules with Redis since its start and every core has the
+    /// result, or the node does not wait for that.
     pub has_rules: AtomicBool,
     /// The name of this node, and the addresses of its Redis servers.
     pub about: Mutex<(String, Vec<String>)>,
