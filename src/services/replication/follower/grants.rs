@@ -8,14 +8,15 @@ use crate::services::replication::redis::{GrantAsker, GrantReport};
 use carom_model::replication::Partition;
 use carom_model::visits::grants::GrantEpoch;
 use carom_store::links::StoreError;
+use carom_telemetry::stats::NodeStats;
 
 impl Follower {
     /// Ends the epochs of grants in some partitions that other nodes may have completed without this node, before Redis gets
     /// back any links of them. So nobody gets visits of these links before this node has reported its grants.
     pub(super) fn end_grant_epochs(&mut self, partitions: &[Partition]) -> Result<(), Stopped> {
-        let damaged = |error: StoreError| self.fleet.stats.report_damaged(b"granted visits", &error);
-        let stored = with_grants(partitions, |of| self.fleet.links.grant_epoch(of), damaged);
-        let last = stored.map_err(Stopped::StoreError)?;
+        let mut unread = Vec::new();
+        let last = with_grants(partitions, |of| self.fleet.links.grant_epoch(of), |error| unread.push(error));
+        report_unread_epochs(&self.fleet.stats, &unread);
         let known: Vec<(Partition, GrantEpoch)> =
             last.iter().map(|(of, epoch)| (*of, epoch.unwrap_or_default())).collect();
         // Each loss of positions has one number, so that a repetition does not end the epoch that this node has begun.
@@ -65,52 +66,64 @@ impl Follower {
     }
 }
 
-/// Returns those of some partitions of which this node may have grants, each with its last epoch; `None` for an epoch that is
-/// damaged, of which `damaged` gets the error. A node without an epoch has no grants of a partition.
-///
-/// # Errors
-/// [`StoreError`] if an epoch cannot be read now.
+/// Reports epochs that cannot be read, and that therefore count as unknown.
+fn report_unread_epochs(stats: &NodeStats, errors: &[StoreError]) {
+    let (damaged, failed): (Vec<&StoreError>, Vec<&StoreError>) =
+        errors.iter().partition(|error| matches!(error, StoreError::Damaged(_)));
+    damaged.into_iter().for_each(|error| stats.report_damaged(b"granted visits", error));
+    if let Some(error) = failed.first() {
+        stats.store_errors.add_shared(failed.len() as u64);
+        let partitions = failed.len();
+        tracing::error!(%error, partitions, "epochs of grants cannot be read; all nodes report their grants again");
+    }
+}
+
+/// Returns those of some partitions of which this node may have grants, each with its last epoch; `None` for an epoch that
+/// cannot be read, of which `unread` gets the error. A node without an epoch has no grants of a partition. An epoch is not
+/// read again later: until then, Redis would get back links whose visits other nodes could be granted once more.
 fn with_grants(
     partitions: &[Partition],
     read: impl Fn(Partition) -> Result<GrantEpoch, StoreError>,
-    damaged: impl Fn(StoreError),
-) -> Result<Vec<(Partition, Option<GrantEpoch>)>, StoreError> {
-    let mut known = Vec::new();
-    for of in partitions {
-        match read(*of) {
-            Ok(epoch) if epoch.number == 0 => {}
-            Ok(epoch) => known.push((*of, Some(epoch))),
-            Err(error @ StoreError::Damaged(_)) => {
-                damaged(error);
-                known.push((*of, None));
-            }
-            Err(error) => return Err(error),
+    mut unread: impl FnMut(StoreError),
+) -> Vec<(Partition, Option<GrantEpoch>)> {
+    let known = |of: &Partition| match read(*of) {
+        Ok(epoch) => (epoch.number > 0).then_some((*of, Some(epoch))),
+        Err(error) => {
+            unread(error);
+            Some((*of, None))
         }
-    }
-    Ok(known)
+    };
+    partitions.iter().filter_map(known).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
+    use carom_telemetry::alarms::Alarm;
 
     #[test]
     fn epochs_that_cannot_be_read_may_have_grants() {
         let epoch = GrantEpoch { number: 2, nonce: 7 };
-        let all = [Partition(0), Partition(1), Partition(2)];
-        let reported = Cell::new(0);
-        let count = |_| reported.set(reported.get() + 1);
+        let mut errors = Vec::new();
         let read = |of: Partition| match of.0 {
             0 => Ok(GrantEpoch::default()),
             1 => Ok(epoch),
-            _ => Err(StoreError::Damaged("a test".to_owned())),
+            2 => Err(StoreError::Damaged("a test".to_owned())),
+            _ => Err(StoreError::Failed("a test".to_owned())),
         };
-        let known = with_grants(&all, read, count).unwrap();
-        assert_eq!(known, [(Partition(1), Some(epoch)), (Partition(2), None)]);
-        assert_eq!(reported.get(), 1);
-        let fails = |_| Err(StoreError::Failed("a test".to_owned()));
-        assert!(with_grants(&all, fails, count).is_err(), "the next turn reads them again");
+        let known = with_grants(&[0, 1, 2, 3].map(Partition), read, |error| errors.push(error));
+        // Redis gets back links of the last two partitions as well.
+        assert_eq!(known, [(Partition(1), Some(epoch)), (Partition(2), None), (Partition(3), None)]);
+        assert_eq!(errors.len(), 2);
+    }
+
+    #[test]
+    fn only_damage_raises_the_alarm_of_the_store() {
+        let stats = NodeStats::default();
+        let failed = || StoreError::Failed("a test".to_owned());
+        report_unread_epochs(&stats, &[failed(), failed()]);
+        assert_eq!((stats.store_errors.get(), stats.alarms.is_on(Alarm::StoreDamaged)), (2, false));
+        report_unread_epochs(&stats, &[StoreError::Damaged("a test".to_owned())]);
+        assert_eq!((stats.store_errors.get(), stats.alarms.is_on(Alarm::StoreDamaged)), (2, true));
     }
 }
