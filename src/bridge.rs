@@ -39,7 +39,8 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CoreId};
 
 pub use self::answer::{
-    ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, TaskLookup, VisitsAnswer, WriteFailure,
+    ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, STORE_UNREADABLE, TaskLookup,
+    VisitsAnswer, WriteFailure,
 };
 pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
 pub use self::destination_rules::{

@@ -8,6 +8,9 @@ use carom_model::redirect::OwnedLookup;
 use carom_model::visits::history::VisitHistory;
 use carom_model::visits::tally::VisitCounts;
 
+/// The reason of a refusal while the store cannot be read, in words for the client.
+pub const STORE_UNREADABLE: &str = "the store cannot be read right now";
+
 /// The reason why the writer has not carried out a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WriteFailure {

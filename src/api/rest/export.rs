@@ -15,9 +15,9 @@ use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, answer, answer_with};
-use crate::bridge::Page;
 use crate::bridge::handle::LongKind;
 use crate::bridge::handle::long::LongRequest;
+use crate::bridge::{Page, STORE_UNREADABLE};
 use carom_limits::EXPORT_REPORTS_MAX;
 use carom_model::query::Filter;
 
@@ -77,7 +77,7 @@ impl Context {
                             behind = last;
                             continue;
                         }
-                        None => page.failed.then_some("the store cannot be read right now"),
+                        None => page.failed.then_some(STORE_UNREADABLE),
                     }
                 }
                 None if self.is_ending() => Some("the node is shutting down"),

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use crate::bridge::{LinkAnswer, Mailboxes, ReadRequest, ReaderQueue, VisitsAnswer};
+use crate::bridge::{LinkAnswer, Mailboxes, ReadRequest, ReaderQueue, STORE_UNREADABLE, VisitsAnswer};
 use crate::services::threads::pool;
 use crate::services::threads::priority::Priority;
 use crate::services::visits::VisitReader;
@@ -94,7 +94,7 @@ fn answer(links: &Links, stats: &NodeStats, visits: &VisitReader, code: Code) ->
         },
         RecordRead::Nothing | RecordRead::Deleted(_) => LinkAnswer::NotFound,
         RecordRead::Damaged(_) => LinkAnswer::Damaged,
-        RecordRead::Unreadable => LinkAnswer::Refused(UNREADABLE),
+        RecordRead::Unreadable => LinkAnswer::Refused(STORE_UNREADABLE),
         RecordRead::Newer(_) => LinkAnswer::Refused(NEWER),
     }
 }
@@ -110,7 +110,7 @@ fn answer_visits(
         match read(links, stats, &code) {
             RecordRead::Link(_) | RecordRead::Damaged(_) => {}
             RecordRead::Nothing | RecordRead::Deleted(_) => return Ok(None),
-            RecordRead::Unreadable => return Err(UNREADABLE),
+            RecordRead::Unreadable => return Err(STORE_UNREADABLE),
             RecordRead::Newer(_) => return Err(NEWER),
         }
     }
@@ -118,14 +118,13 @@ fn answer_visits(
     Ok(Some(Box::new(history)))
 }
 
-const UNREADABLE: &str = "the store cannot be read right now";
 const NEWER: &str = "a newer version of carom has changed the link; upgrade this node";
 
 /// Counts and logs an error, and returns the reason for the client.
 fn unreadable(stats: &NodeStats, error: &StoreError) -> &'static str {
     stats.store_errors.add_shared(1);
     tracing::error!(%error, "the details of a link could not be read");
-    UNREADABLE
+    STORE_UNREADABLE
 }
 
 #[cfg(test)]

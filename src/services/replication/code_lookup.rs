@@ -31,7 +31,7 @@ use carom_shards::Code;
 use self::trust::MemoryTrust;
 use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::since_boot;
-use crate::bridge::{Absence, LinkAnswer, LookupQueue, LookupRequest, Ticket, ToCore, WriterOrder};
+use crate::bridge::{Absence, LinkAnswer, LookupQueue, LookupRequest, STORE_UNREADABLE, Ticket, ToCore, WriterOrder};
 use crate::services::replication::redis::{Redis, RedisError, RedisReply, RequestId};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
@@ -60,9 +60,6 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Reason that clients of the API get for a link that another node may have.
 const UNCONFIRMED: &str = "another node may have the link, and Redis cannot tell right now";
-
-/// Reason that clients of the API get for a link whose visits cannot be read.
-const UNREADABLE: &str = "the store cannot be read right now";
 
 /// The queues of codes to look up, one for each look-up thread.
 pub struct LookupLanes {
@@ -482,7 +479,7 @@ impl CodeLookup {
             Err(error) => {
                 self.fleet.stats.store_errors.add_shared(1);
                 tracing::error!(%error, code = %link.code, "the visits of a link could not be read");
-                LinkAnswer::Refused(UNREADABLE)
+                LinkAnswer::Refused(STORE_UNREADABLE)
             }
         }
     }
@@ -505,7 +502,7 @@ impl CodeLookup {
             let answer = match found {
                 Lookup::Live(link) => self.counted(link),
                 Lookup::Missing => LinkAnswer::NotFound,
-                Lookup::NotResident => LinkAnswer::Refused(UNREADABLE),
+                Lookup::NotResident => LinkAnswer::Refused(STORE_UNREADABLE),
                 Lookup::Unconfirmed => LinkAnswer::Refused(UNCONFIRMED),
                 Lookup::NotYetValid | Lookup::Expired | Lookup::Ruled | Lookup::Damaged => {
                     unreachable!("a state of Redis is a link with its dates, or no link")

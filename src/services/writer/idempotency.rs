@@ -1,7 +1,7 @@
 //! Answers creates whose idempotency key was used before, with the link of that earlier create. Runs on the writer's
 //! thread.
 
-use crate::bridge::{CreateAnswer, StoreRequest, Ticket, WriteFailure, WriterOrder};
+use crate::bridge::{CreateAnswer, STORE_UNREADABLE, StoreRequest, Ticket, WriteFailure, WriterOrder};
 use carom_model::replication::State;
 use carom_store::links::Links;
 use carom_telemetry::clock::unix_ms;
@@ -9,9 +9,6 @@ use carom_telemetry::stats::NodeStats;
 
 use super::planner::CodeState;
 use super::read_state::look_up;
-
-/// The error text for clients while the index of idempotency keys cannot be read.
-const UNREADABLE: &str = "the store cannot be read right now";
 
 /// Returns the answer to a create whose idempotency key has created a link already; `None` for any other order. A
 /// create that Redis may have accepted is decided like any other, because its link exists by now.
@@ -30,7 +27,7 @@ pub(super) fn answer(
         Err(error) => {
             stats.store_errors.add_shared(1);
             tracing::error!(%error, "an idempotency key could not be looked up");
-            return Some((*ticket, WriteFailure::Refused(UNREADABLE).into()));
+            return Some((*ticket, WriteFailure::Refused(STORE_UNREADABLE).into()));
         }
     };
     let answer = match look_up(links, stats, &code) {
@@ -41,7 +38,9 @@ pub(super) fn answer(
         },
         CodeState::Absent | CodeState::Held(State::Gone(_)) => CreateAnswer::RepeatedGone,
         CodeState::Damaged => CreateAnswer::RepeatedDamaged,
-        CodeState::Unknown | CodeState::Unread(_) | CodeState::Newer(_) => WriteFailure::Refused(UNREADABLE).into(),
+        CodeState::Unknown | CodeState::Unread(_) | CodeState::Newer(_) => {
+            WriteFailure::Refused(STORE_UNREADABLE).into()
+        }
     };
     Some((*ticket, answer))
 }

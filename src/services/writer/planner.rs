@@ -22,13 +22,13 @@ use std::sync::Arc;
 use carom_shards::Code;
 
 pub(super) use self::answers::refused;
-use self::answers::{AcceptedAnswer, NEWER, NOT_IN_REDIS, UNEXPECTED, UNREADABLE, change_of};
+use self::answers::{AcceptedAnswer, NEWER, NOT_IN_REDIS, UNEXPECTED, change_of};
 pub use self::home::SettleTimes;
 pub use self::writes::{CodeState, CommitEffect, Conflict, EarlierChange, Writes};
 use super::similar_urls::{ReuseCandidates, ReuseQuery};
 use crate::bridge::{
-    ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, StoreRequest, Ticket, WriteFailure, WriterAnswer,
-    WriterOrder, WriterReply,
+    ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, STORE_UNREADABLE, StoreRequest, Ticket, WriteFailure,
+    WriterAnswer, WriterOrder, WriterReply,
 };
 use crate::services::search::IndexedChange;
 use carom_model::access::Scope;
@@ -335,7 +335,7 @@ impl<'o> CommitPlanner<'o> {
         debug_assert_eq!(self.codes.get(&link.code).map(|looked| &looked.after), Some(before), "the state is outdated");
         match decision {
             FleetDecision::Alone | FleetDecision::NoReply { .. } if *before == CodeState::Unknown => {
-                self.fail(ticket, refused(&decision, UNREADABLE));
+                self.fail(ticket, refused(&decision, STORE_UNREADABLE));
             }
             FleetDecision::Alone | FleetDecision::NoReply { .. } if before.is_newer() => {
                 self.fail(ticket, refused(&decision, NEWER));
@@ -438,7 +438,7 @@ impl<'o> CommitPlanner<'o> {
                 },
                 CodeState::Absent | CodeState::Held(State::Gone(_)) => self.answer(ticket, ChangeAnswer::NotFound),
                 CodeState::Damaged => self.answer(ticket, ChangeAnswer::Damaged),
-                CodeState::Unknown => self.fail(ticket, WriteFailure::Refused(UNREADABLE)),
+                CodeState::Unknown => self.fail(ticket, WriteFailure::Refused(STORE_UNREADABLE)),
                 CodeState::Unread(_) | CodeState::Newer(_) => self.fail(ticket, WriteFailure::Refused(NEWER)),
             },
         }

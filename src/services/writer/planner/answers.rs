@@ -6,7 +6,6 @@ use crate::bridge::{ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, Lin
 use carom_model::replication::State;
 use carom_shards::Code;
 
-pub(super) const UNREADABLE: &str = "the store cannot be read right now";
 pub(super) const NEWER: &str = "a newer version of carom has changed the code; upgrade this node";
 pub(super) const NOT_IN_REDIS: &str = "Redis does not have the link yet; try again in a moment";
 pub(super) const UNEXPECTED: &str = "Redis sent an unexpected answer";

@@ -2,9 +2,9 @@
 
 use carom_shards::Code;
 
-use super::answers::{NEWER, NOT_IN_REDIS, UNREADABLE, refused};
+use super::answers::{NEWER, NOT_IN_REDIS, refused};
 use super::{CodeState, CommitPlanner};
-use crate::bridge::{DeleteAnswer, FleetDecision, Ticket, WriteFailure, WriterAnswer};
+use crate::bridge::{DeleteAnswer, FleetDecision, STORE_UNREADABLE, Ticket, WriteFailure, WriterAnswer};
 use carom_model::access::Scope;
 use carom_model::link::record::Tombstone;
 use carom_model::link::record::unknown::UnknownFields;
@@ -95,7 +95,7 @@ impl CommitPlanner<'_> {
                 };
                 self.answer(ticket, answer);
             }
-            CodeState::Unknown => self.fail(ticket, refused(decision, UNREADABLE)),
+            CodeState::Unknown => self.fail(ticket, refused(decision, STORE_UNREADABLE)),
             CodeState::Unread(_) | CodeState::Newer(_) => self.fail(ticket, refused(decision, NEWER)),
         }
     }

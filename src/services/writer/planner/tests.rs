@@ -83,7 +83,7 @@ fn decide(outbox: &mut Outbox, stored: &CodeState, order: WriterOrder) -> (Optio
 fn every_state_decides_every_request_of_a_node_alone() {
     use CreateAnswer::{Created, Taken};
     use DeleteAnswer::{Deleted, NotFound};
-    let unreadable = || WriteFailure::Refused(UNREADABLE);
+    let unreadable = || WriteFailure::Refused(STORE_UNREADABLE);
     let fresh = State::Link(Arc::new(link("abc", Origin::Custom)));
     let (custom, issued) = (state(Origin::Custom, 0, 0), state(Origin::Issued, 0, 0));
     let buried = issued.deleted(NOW);
