@@ -97,7 +97,8 @@ impl LookupQueues {
     /// Continues a look-up after memory. Returns `Pending` if another thread was asked: its answer carries `token`.
     ///
     /// For [`Lookup::Ruled`], `Pending` means that no thread was asked and no answer will come. The caller has the
-    /// link: it must apply the rules to the request, and continue with their result.
+    /// link: it must apply the rules to the request, and continue with their result. Only `Redirects::redirect` passes
+    /// this result; the other callers take a link with rules before, and assert that.
     #[inline]
     pub(super) fn continue_lookup<'a>(
         &mut self,

@@ -208,6 +208,7 @@ impl Redirects {
         may_look_up: bool,
         now: &Now,
     ) -> Option<LateOutcome> {
+        debug_assert!(found != Lookup::Ruled, "no thread would be asked, so the client would wait until its timeout");
         let mut pending = conn.take_look_up()?;
         if may_look_up && let Some(lookup_queues) = &mut self.lookup_queues {
             let times = LookupTimes { tick: now.tick, followed: pending.followed, since: pending.since };
@@ -363,6 +364,7 @@ impl Redirects {
     /// Continues the look-up of a task with an answer, like [`Redirects::answer_late`].
     pub(super) fn answer_task(&mut self, token: u64, mut found: BorrowedLookup<'_>, may_look_up: bool, now: &Now) {
         debug_assert!(is_of_task(token), "connections have tokens without the bit");
+        debug_assert!(found != Lookup::Ruled, "no thread would be asked, so the task would wait until its timeout");
         let forwarded = self.forwarded.remove(&(token & !TASK_TOKEN));
         if let (Some((code, times)), true, Some(lookup_queues)) = (forwarded, may_look_up, &mut self.lookup_queues) {
             let times = LookupTimes { tick: now.tick, ..times };
