@@ -4,6 +4,7 @@
 
 mod departures;
 mod handover;
+mod silence;
 mod twins;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use carom_shards::{CodeLength, CounterValue, Run};
 
 use self::departures::Departures;
+use self::silence::UnansweredBeats;
 use self::twins::Twins;
 use super::agreement::{self, HeartbeatAcks, OtherNode};
 use super::context::{FleetContext, note_answered, note_error};
@@ -87,6 +89,7 @@ pub(super) fn start(
         is_new: fleet.links.page(&[], 1).is_ok_and(|page| page.is_empty()),
         round_trips: RoundTrips::default(),
         eviction: EvictionWatch::default(),
+        unanswered: UnansweredBeats::default(),
         _writer: writer,
     };
     let thread = threads::start(Priority::Awaited, "redis-beat", move || heart.run())?;
@@ -131,6 +134,8 @@ struct HeartbeatThread {
     /// The round trips of the last heartbeats.
     round_trips: RoundTrips,
     eviction: EvictionWatch,
+    /// The heartbeats since the last answer of Redis.
+    unanswered: UnansweredBeats,
     /// Keeps the writer running until the last heartbeat, and so the thread that grants visits, to which it sends changes.
     _writer: SyncSender<WriterOrder>,
 }
@@ -252,13 +257,12 @@ impl HeartbeatThread {
     }
 
     /// Notes that Redis did not answer.
-    fn note_away(&self, error: &RedisError) {
+    fn note_away(&mut self, error: &RedisError) {
         note_error(&self.fleet.stats, error);
         update_retention(&self.fleet);
         let stats = &self.fleet.stats;
         stats.fleet.connected.store(false, Ordering::Release);
-        let text = format!("{error}; redirects continue, and new links are synced when Redis is back");
-        stats.alarms.raise(Alarm::RedisAway, text);
+        self.unanswered.note_failure(&stats.alarms, error);
     }
 
     /// Stops all sharing until the fleet in Redis has the code secret of this node. Redirects continue.
@@ -291,7 +295,7 @@ impl HeartbeatThread {
         stats.fleet.connected.store(true, Ordering::Release);
         stats.fleet.same_code_secret.store(true, Ordering::Release);
         stats.alarms.clear(Alarm::OtherKey);
-        stats.alarms.clear(Alarm::RedisAway);
+        self.unanswered.note_answer(&stats.alarms);
         let now = since_boot();
         note_answered(stats, now);
         self.confirm_lease(sent, now);
@@ -326,7 +330,7 @@ impl HeartbeatThread {
                 update_retention(&self.fleet);
                 let stats = &self.fleet.stats;
                 stats.fleet.connected.store(true, Ordering::Release);
-                stats.alarms.clear(Alarm::RedisAway);
+                self.unanswered.note_answer(&stats.alarms);
                 true
             }
             Err(error) => {
