@@ -9,6 +9,8 @@
 //! export stands before its declaration, modules do not import each other in circles, only the router imports views, and
 //! no module awaits anything while it is loaded.
 
+use std::collections::HashMap;
+
 /// Module that starts the console.
 const START: &str = "app.js";
 
@@ -37,7 +39,7 @@ pub(super) struct Bundle {
 
 /// Returns the bundles of modules, which are given by name and text.
 pub(super) fn bundles_of(modules: &[(&str, &str)]) -> Vec<Bundle> {
-    let graph = Graph { modules };
+    let graph = Graph::new(modules);
     let start = graph.order(&[START], &[]);
     let views = graph.views(&start);
     let of_views: Vec<Vec<&str>> = views.iter().map(|view| graph.order(&[*view], &start)).collect();
@@ -81,6 +83,7 @@ fn between<'t>(text: &'t str, start: &str, end: &str) -> Option<&'t str> {
 /// An import of a module, as a line of another one.
 #[derive(Clone, Copy, Debug)]
 struct Import<'t> {
+    line: &'t str,
     /// The names: `{ a, b as c }`, `* as a`, or a name for the default export of the library.
     clause: &'t str,
     module: &'t str,
@@ -89,7 +92,7 @@ struct Import<'t> {
 impl<'t> Import<'t> {
     fn of_line(line: &'t str) -> Option<Import<'t>> {
         let (clause, module) = line.strip_prefix("import ")?.strip_suffix("\";")?.rsplit_once(" from \"./")?;
-        Some(Import { clause, module })
+        Some(Import { line, clause, module })
     }
 
     /// Returns the statement for it in a bundle. An import of the library is at the start of the bundle.
@@ -125,14 +128,29 @@ fn variable_of(module: &str) -> String {
     format!("${}", module.strip_suffix(".js").unwrap_or(module).replace('-', "_"))
 }
 
-/// The modules and their imports.
+/// A module as it was written.
+struct ModuleSource<'s> {
+    text: &'s str,
+    imports: Vec<Import<'s>>,
+}
+
+/// The modules, by name. Their imports are read once: the bundles follow them many times.
 struct Graph<'s> {
-    modules: &'s [(&'s str, &'s str)],
+    modules: HashMap<&'s str, ModuleSource<'s>>,
 }
 
 impl<'s> Graph<'s> {
+    fn new(modules: &[(&'s str, &'s str)]) -> Graph<'s> {
+        let source = |text: &'s str| ModuleSource { text, imports: imports_of(text).collect() };
+        Graph { modules: modules.iter().map(|(name, text)| (*name, source(text))).collect() }
+    }
+
     fn text(&self, module: &str) -> &'s str {
-        self.modules.iter().find(|(name, _)| *name == module).map_or("", |(_, text)| *text)
+        self.modules.get(module).map_or("", |source| source.text)
+    }
+
+    fn imports(&self, module: &str) -> &[Import<'s>] {
+        self.modules.get(module).map_or(&[], |source| &source.imports)
     }
 
     /// Returns some modules with everything that they import, in the order in which a browser runs them, without modules
@@ -149,7 +167,7 @@ impl<'s> Graph<'s> {
             return;
         }
         seen.push(module);
-        imports_of(self.text(module)).for_each(|import| self.visit(import.module, seen, order));
+        self.imports(module).iter().for_each(|import| self.visit(import.module, seen, order));
         order.push(module);
     }
 
@@ -161,7 +179,7 @@ impl<'s> Graph<'s> {
 
     fn needs_library(&self, module: &'s str) -> bool {
         let order = self.order(&[module], &[]);
-        order.iter().any(|module| imports_of(self.text(module)).any(|import| import.module == LIBRARY))
+        order.iter().any(|module| self.imports(module).iter().any(|import| import.module == LIBRARY))
     }
 
     /// Returns the bundle of a group of modules, with imports from the other groups.
@@ -186,9 +204,9 @@ impl<'s> Graph<'s> {
 
     /// Returns the imports of the library, each once.
     fn library_lines(&self, members: &[&str]) -> Vec<&'s str> {
-        let lines = members.iter().flat_map(|module| self.text(module).lines());
+        let imports = members.iter().flat_map(|module| self.imports(module));
         let mut lines: Vec<&str> =
-            lines.filter(|line| Import::of_line(line).is_some_and(|import| import.module == LIBRARY)).collect();
+            imports.filter(|import| import.module == LIBRARY).map(|import| import.line).collect();
         lines.sort_unstable();
         lines.dedup();
         lines
@@ -196,9 +214,8 @@ impl<'s> Graph<'s> {
 
     /// Returns the other groups of which a group imports modules, with these modules.
     fn used_groups<'g>(&self, group: &BundledFile<'s>, groups: &'g [BundledFile<'s>]) -> Vec<(&'g str, Vec<&'s str>)> {
-        let is_imported = |module: &&str| {
-            group.1.iter().any(|member| imports_of(self.text(member)).any(|import| import.module == *module))
-        };
+        let imports = || group.1.iter().flat_map(|member| self.imports(member));
+        let is_imported = |module: &&str| imports().any(|import| import.module == *module);
         let others = groups.iter().filter(|(name, _)| *name != group.0);
         let used = others.map(|(name, modules)| {
             let used: Vec<&str> = modules.iter().copied().filter(is_imported).collect();
@@ -233,7 +250,8 @@ impl<'s> Graph<'s> {
             }
             body.push('\n');
         }
-        for view in views {
+        let of_views: &[&str] = if body.contains("import(\"./") { views } else { &[] };
+        for view in of_views {
             body = body.replace(&format!("import(\"./{view}\")"), &format!("import(\"./{}\")", file_of(view)));
         }
         let exports: Vec<&str> = exports_of(self.text(module)).collect();
