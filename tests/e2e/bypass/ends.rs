@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use socket2::SockRef;
@@ -11,6 +11,7 @@ use crate::support::alarms::is_seen;
 use crate::support::bypass::{Pair, SERVER, counter, open};
 use crate::support::http::{Wire, request};
 use crate::support::node::wait_until;
+use crate::support::steady_client::ask_first;
 use crate::support::stop::StopOnDrop;
 
 const TARGET: &str = "https://example.org/";
@@ -77,15 +78,18 @@ fn reset_of_the_client_frees_the_connection() {
     node.terminate();
 }
 
-/// Follows the link over new connections until nobody listens. Returns what went wrong.
+/// Follows the link over new connections until nobody listens. Returns what went wrong. A client that the machine keeps
+/// from asking gets no answer.
 fn visit_until_gone(is_over: &AtomicBool, visits: &AtomicU64) -> Vec<String> {
     let mut unanswered = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
+        let begin = Instant::now();
         // A node that drains takes nobody new.
         let Ok(mut wire) = Wire::try_open(SERVER.parse().unwrap()) else { break };
-        match wire.try_ask("GET", "/abc", "", b"") {
-            Ok(reply) if reply.status == 302 => _ = visits.fetch_add(1, Ordering::Relaxed),
-            Ok(reply) => unanswered.push(format!("{reply:?}")),
+        match ask_first(&mut wire, "/abc", begin) {
+            Ok(Some(reply)) if reply.status == 302 => _ = visits.fetch_add(1, Ordering::Relaxed),
+            Ok(None) => {}
+            Ok(Some(reply)) => unanswered.push(format!("{reply:?}")),
             Err(error) => unanswered.push(error.to_string()),
         }
     }

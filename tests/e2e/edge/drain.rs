@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -13,22 +13,25 @@ use serde_json::{Value, json};
 use crate::support::http::{SHORT_URLS, Wire, create_request, request};
 use crate::support::links::codes_left;
 use crate::support::node::{CAROM, Node, Setup, sum, wait_for, wait_until};
+use crate::support::steady_client::ask_first;
 use crate::support::stop::StopOnDrop;
 
 const TARGET: &str = "https://example.org/target";
 
-/// Connects one client after the other until the node is gone. A client that the node lets in must get an answer. Counts
-/// the answers in `visits`, and returns what happened to the clients without one.
+/// Connects one client after the other until the node is gone. A client that the node lets in must get an answer, unless
+/// the machine keeps it from asking. Counts the answers in `visits`, and returns what happened to the clients without one.
 fn visit_until_gone(address: SocketAddr, over: &AtomicBool, visits: &AtomicU64) -> Vec<String> {
     let mut unanswered = Vec::new();
     while !over.load(Ordering::Relaxed) {
+        let begin = Instant::now();
         // Nobody listens any more, or the node takes nobody new: that client goes elsewhere.
         let Ok(mut wire) = Wire::try_open(address) else { return unanswered };
-        match wire.try_ask("GET", "/kept", "", b"") {
-            Ok(reply) if (reply.status, reply.location()) == (302, TARGET) => {
+        match ask_first(&mut wire, "/kept", begin) {
+            Ok(Some(reply)) if (reply.status, reply.location()) == (302, TARGET) => {
                 _ = visits.fetch_add(1, Ordering::Relaxed);
             }
-            Ok(reply) => unanswered.push(format!("{reply:?}")),
+            Ok(None) => {}
+            Ok(Some(reply)) => unanswered.push(format!("{reply:?}")),
             Err(error) => unanswered.push(error.to_string()),
         }
     }
