@@ -1,8 +1,19 @@
 //! The end of a core's connections: one by one once they are idle, all of them in a drain.
 
+use std::time::{Duration, Instant};
+
 use super::connection::{CloseKind, ConnState};
 use super::hyper_bridge::stream::InputEnd;
 use super::work::CoreState;
+
+/// Least time that the clients that came in last have to send a request: half of that between two ticks. After a stall,
+/// a core gets all ticks that it has missed at once.
+const LAST_REQUEST_TIME: Duration = Duration::from_millis(125);
+
+/// Returns true if a core that closed its listeners at `since` may close idle connections.
+pub(super) fn may_close_idle(since: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(since) >= LAST_REQUEST_TIME
+}
 
 /// The work that a draining core has left.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +88,14 @@ mod tests {
 
     /// Nothing is left to do.
     const NOTHING: DrainRemainder = DrainRemainder { connections: 0, may_accept: false, is_acknowledged: true };
+
+    #[test]
+    fn ticks_after_a_stall_close_no_new_client() {
+        let (since, tick) = (Instant::now(), Duration::from_millis(250));
+        // They come in one turn, which has read the clock once.
+        assert!(!may_close_idle(since, since));
+        assert!(may_close_idle(since, since + tick));
+    }
 
     #[test]
     fn drain_ends_once_nothing_is_left() {

@@ -13,7 +13,7 @@ use carom_shards::{CodeHash, CodeHasher, CoreCount, CoreId};
 
 use super::admission::DESCRIPTOR_EVICTIONS;
 use super::bypass::BypassParts;
-use super::drain::DrainRemainder;
+use super::drain::{DrainRemainder, may_close_idle};
 use super::driver::{Driver, Received, SendOutcome, Tag, Transport, TransportEvent};
 use super::executor::{self, CoreHandle};
 use super::gathering::Gathering;
@@ -150,8 +150,8 @@ enum DrainPhase {
     Serving,
     /// New clients are refused; those in the queues still get in.
     Closing { since: Instant, until: Instant },
-    /// Listeners are closed; connections finish.
-    Finishing { until: Instant },
+    /// Listeners are closed since then; connections finish.
+    Finishing { since: Instant, until: Instant },
     /// No connections are left. Other cores may still ask for links of this one, and tasks end.
     Finished { since: Instant },
 }
@@ -457,11 +457,16 @@ impl Core {
             DrainPhase::Closing { since, until } if self.is_admin() || since.elapsed() >= DRAIN_GRACE => {
                 // Clients that came in last have until the next tick to send a request.
                 self.close_listeners();
-                self.phase = DrainPhase::Finishing { until };
+                self.phase = DrainPhase::Finishing { since: self.work.now.instant, until };
             }
-            DrainPhase::Finishing { until } if self.work.now.instant >= until => self.work.break_all(),
-            DrainPhase::Finishing { .. } => self.work.close_all_idle(),
-            DrainPhase::Serving | DrainPhase::Closing { .. } | DrainPhase::Finished { .. } => {}
+            DrainPhase::Finishing { until, .. } if self.work.now.instant >= until => self.work.break_all(),
+            DrainPhase::Finishing { since, .. } if may_close_idle(since, self.work.now.instant) => {
+                self.work.close_all_idle();
+            }
+            DrainPhase::Serving
+            | DrainPhase::Closing { .. }
+            | DrainPhase::Finishing { .. }
+            | DrainPhase::Finished { .. } => {}
         }
         self.finish_if_empty();
     }
@@ -478,7 +483,7 @@ impl Core {
 
     /// Ends the drain once no connection is left.
     pub(super) fn finish_if_empty(&mut self) {
-        let DrainPhase::Finishing { until } = self.phase else { return };
+        let DrainPhase::Finishing { until, .. } = self.phase else { return };
         let remainder = DrainRemainder {
             connections: self.work.conns.len(),
             may_accept: self.driver.may_accept(),
