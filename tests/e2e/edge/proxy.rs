@@ -162,8 +162,8 @@ impl Balancer {
         let dir = tempfile::tempdir().unwrap();
         let address = free_address();
         let config = format!(
-            "defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 30s\n  timeout server 30s\n\
-             listen carom\n  bind {address}\n  server node {node} {send}\n"
+            "defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 30s\n  timeout server 30s\n  \
+             timeout check 10s\nlisten carom\n  bind {address}\n  server node {node} {send}\n"
         );
         let file = dir.path().join("haproxy.cfg");
         std::fs::write(&file, config).unwrap();
@@ -191,11 +191,15 @@ fn haproxy_headers_are_understood() {
     for send in [
         "send-proxy",
         "send-proxy-v2",
-        "send-proxy-v2 proxy-v2-options crc32c,unique-id check check-send-proxy inter 100",
+        "send-proxy-v2 proxy-v2-options crc32c,unique-id check check-send-proxy inter 100 fall 100",
     ] {
         let balancer = Balancer::start(node.public, send);
         let from = |address: [u8; 4]| Wire::open_from(IpAddr::from(address), balancer.address);
         let follow = |wire: &mut Wire| -> Reply { wire.get(&format!("/{code}")) };
+        // A first check that fails takes the node out at once, however many later ones may.
+        wait_until("a balancer that has found the node", || {
+            from([127, 0, 0, 9]).try_ask("GET", SHORT_URLS, "", b"").is_ok_and(|reply| reply.status == 200)
+        });
         assert_eq!(follow(&mut from([127, 0, 0, 9])).location(), TARGET, "{send}");
         assert_eq!(from([127, 0, 0, 9]).get(SHORT_URLS).status, 200);
         // Whose misses they are is known through it.

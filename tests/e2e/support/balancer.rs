@@ -18,7 +18,7 @@ pub(crate) fn check(program: &str, arguments: &[&str]) {
     assert!(made.status.success(), "{program}: {}", String::from_utf8_lossy(&said));
 }
 
-/// HAProxy with the configuration of `deploy/`, on other addresses and with checks ten times as often.
+/// HAProxy with the configuration of `deploy/`, on other addresses, with checks ten times as often and more patience.
 pub(crate) struct Balancer {
     child: Child,
     pub(crate) http: SocketAddr,
@@ -35,6 +35,12 @@ impl Balancer {
             config = config.replace(&format!("10.0.0.1{}:443", number + 1), &secure.to_string());
         }
         config = config.replace("inter 1s", "inter 100ms").replace("maxconn 200000", "maxconn 1000");
+        // Nodes of a test share two cores with all other tests.
+        for (step, limit) in [("connect", "2s"), ("check", "1s")] {
+            let (own, ample) = (format!("timeout {step} {limit} "), format!("timeout {step} 10s "));
+            assert!(config.contains(&own), "{own}");
+            config = config.replace(&own, &ample);
+        }
         assert!(
             !config.contains("10.0.0.1")
                 || config.lines().all(|line| line.starts_with('#') || !line.contains("10.0.0.1"))
