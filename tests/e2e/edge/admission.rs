@@ -2,15 +2,21 @@
 //! client is affected.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::support::http::{SHORT_URLS, Wire, request};
-use crate::support::node::{Setup, sum, wait_until};
+use crate::support::node::{Node, Setup, sum, wait_until};
 use crate::support::rest::comes_to_rest;
 
 const TARGET: &str = "https://example.org/";
+
+/// A node that takes twenty connections, and waits for the rest of a request for as long as a test may take.
+fn twenty_connections(dir: &Path) -> Node {
+    Setup::new(dir).env("CAROM_LIMITS_CONNECTIONS", "20").env("CAROM_LIMITS_HEAD_SECONDS", "120").start()
+}
 
 /// True if the node has closed a connection, now.
 fn is_closed(wire: &mut Wire) -> bool {
@@ -20,7 +26,7 @@ fn is_closed(wire: &mut Wire) -> bool {
 #[test]
 fn longest_idle_connection_is_closed() {
     let dir = tempfile::tempdir().unwrap();
-    let node = Setup::new(dir.path()).env("CAROM_LIMITS_CONNECTIONS", "20").start();
+    let node = twenty_connections(dir.path());
     let code = node.wire().shorten(TARGET);
     wait_until("nobody", || sum(&node.status(), "/connections") == 0);
     // The first is busy for the rest of the test: its request has begun.
@@ -58,7 +64,7 @@ fn longest_idle_connection_is_closed() {
 #[test]
 fn new_connections_close_when_none_is_idle() {
     let dir = tempfile::tempdir().unwrap();
-    let node = Setup::new(dir.path()).env("CAROM_LIMITS_CONNECTIONS", "20").start();
+    let node = twenty_connections(dir.path());
     let mut wire = node.wire();
     let code = wire.shorten(TARGET);
     drop(wire);

@@ -417,7 +417,7 @@ fn late_bodies_and_other_protocols_are_closed() {
 fn body_may_outlast_the_head_timeout() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
-    let node = setup.env("CAROM_LIMITS_HEAD_SECONDS", "1").start();
+    let node = setup.env("CAROM_LIMITS_HEAD_SECONDS", "5").start();
     let mut slow = Client::open(&node, &ca);
     slow.send(&frame(HEADERS, END_HEADERS, 1, &head(POST, SHORT_URLS, &[("content-type", "application/json")])));
     let mut body = json!({"longUrl": TARGET}).to_string();
@@ -429,7 +429,7 @@ fn body_may_outlast_the_head_timeout() {
     tls.write_tls(&mut record).unwrap();
     for piece in record.chunks(record.len().div_ceil(16)) {
         slow.wire.send_raw(piece);
-        std::thread::sleep(Duration::from_millis(250));
+        std::thread::sleep(Duration::from_millis(400));
     }
     assert_eq!(slow.next_of(HEADERS).expect("an answer").status(), 200);
     drop(slow);
