@@ -61,7 +61,7 @@ fn import(setup: &Setup, lines: &str) {
 #[test]
 fn expired_link_leaves_memory_and_store() {
     // So long that what may only be done meanwhile is done in time, even if the machine stands still for seconds.
-    const KEPT_MS: u64 = 8_000;
+    const KEPT_MS: u64 = 15_000;
     on_every_kind_at_once(|setup| {
         let node = setup.clone().env("CAROM_LINKS_KEEP_EXPIRED", &format!("{}s", KEPT_MS / 1_000)).start();
         let mut wire = node.wire();
@@ -149,9 +149,11 @@ fn extended_link_is_kept() {
         let setup = setup.clone().env("CAROM_LINKS_KEEP_EXPIRED", "1s").env("CAROM_LINKS_EXPIRE_PER_SECOND", "60");
         let node = setup.start();
         let mut wire = node.wire();
-        let ending = json!({"longUrl": TARGET, "validUntil": in_seconds(-1)});
+        // There is time to create them all, and the changes take about as long as the removals.
+        let ending = json!({"longUrl": TARGET, "validUntil": in_seconds(4)});
         let codes = create_many(&node, &ending, 300);
-        let (kept, gone) = race_removal(&codes, Duration::from_millis(6), |code, _| {
+        wait_until("the first removal", || expired(&node) > 0);
+        let (kept, gone) = race_removal(&codes, Duration::from_millis(15), |code, _| {
             change(&mut wire, code, &json!({"validUntil": in_seconds(10_000)})).status
         });
         wait_until("the others gone", || expired(&node) == gone.len() as u64);
@@ -225,23 +227,26 @@ fn only_expired_codes_are_recycled() {
     // So long that the code that is asked for below lies unused until then.
     let node = recycling(data.path()).env("CAROM_LINKS_RECYCLE_AFTER", "6s").start();
     let mut wire = node.wire();
+    let deleted = create_many(&node, &json!({"longUrl": TARGET}), 50);
+    deleted.iter().for_each(|code| assert_eq!(wire.delete(code).status, 204));
+    let begin = Instant::now();
     let ended = json!({"longUrl": TARGET, "validUntil": in_seconds(-100)});
     let codes = create_many(&node, &ended, 400);
     let private = wire.create(&json!({"longUrl": TARGET, "validUntil": in_seconds(-100), "private": true})).code();
     let mut slug = ended;
     slug["customSlug"] = json!("chosen1");
     wire.create(&slug);
-    let deleted = create_many(&node, &json!({"longUrl": TARGET}), 50);
-    deleted.iter().for_each(|code| assert_eq!(wire.delete(code).status, 204));
     wait_until("the removal", || expired(&node) == 402);
     // A person may not have a code that lies unused; and it lies so for six seconds at least.
-    let removed = Instant::now();
-    assert_eq!(wire.create(&json!({"longUrl": TARGET, "customSlug": codes[7]})).status, 400);
-    assert!(recycled(&node) == 0 || removed.elapsed() > Duration::from_secs(4));
+    let is_late = || begin.elapsed() >= Duration::from_secs(6);
+    let taken = wire.create(&json!({"longUrl": TARGET, "customSlug": codes[7]})).status;
+    assert!(taken == 400 || (taken == 200 && is_late()), "{taken}");
+    assert!(recycled(&node) == 0 || is_late());
+    let mut made: HashSet<String> = (taken == 200).then(|| codes[7].clone()).into_iter().collect();
     wait_until("codes that come back", || recycled(&node) == 400);
     // One of them is chosen by a person before it is given to anybody.
     wire.shorten_as(&codes[0], TARGET);
-    let mut made = HashSet::from([codes[0].clone()]);
+    made.insert(codes[0].clone());
     let old: HashSet<&String> = codes.iter().collect();
     let fields = json!({"longUrl": TARGET});
     while made.iter().filter(|code| old.contains(code)).count() < 400 {
