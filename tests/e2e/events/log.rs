@@ -1,7 +1,7 @@
 //! The event log, read through the API.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use carom_model::formats::dates;
@@ -75,19 +75,22 @@ fn kill_loses_no_event_of_an_acknowledged_change() {
     for _ in 0..3 {
         let node = setup.start();
         let (is_over, pid) = (AtomicBool::new(false), Pid::from_raw(node.pid() as i32).unwrap());
+        let answers = AtomicU64::new(0);
         let wires: Vec<Wire> = (0..3).map(|_| node.wire()).collect();
         let create = &|mut wire: Wire| {
             let mut codes = Vec::new();
             while !is_over.load(Ordering::Relaxed) {
                 let Ok(reply) = wire.try_create(&json!({"longUrl": TARGET})) else { break };
                 codes.push(reply.code());
+                answers.fetch_add(1, Ordering::Relaxed);
             }
             codes
         };
         std::thread::scope(|scope| {
             let stop = StopOnDrop(&is_over);
             let clients: Vec<_> = wires.into_iter().map(|wire| scope.spawn(move || create(wire))).collect();
-            std::thread::sleep(Duration::from_millis(50 + dice.below(300)));
+            wait_until("an answer", || answers.load(Ordering::Relaxed) > 0);
+            std::thread::sleep(Duration::from_millis(dice.below(300)));
             // The node goes while its clients wait for answers.
             kill_process(pid, Signal::KILL).unwrap();
             drop(stop);

@@ -168,7 +168,7 @@ fn interrupted_import_is_resumed() {
         format!("{link}\n")
     };
     let lines = file(dir.path(), "links.ndjson", &(0..LINKS).map(line).collect::<String>());
-    let mut slow = command(&node, Some(&key), &["--rate", "500", &lines]).stderr(Stdio::null()).spawn().unwrap();
+    let mut slow = command(&node, Some(&key), &["--rate", "200", &lines]).stderr(Stdio::null()).spawn().unwrap();
     wait_until("some links", || node.status()["links"].as_u64() >= Some(200));
     slow.kill().unwrap();
     slow.wait().unwrap();

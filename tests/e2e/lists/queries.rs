@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::http::{SHORT_URLS, Wire, request};
 use crate::support::links::{change, on_every_kind};
-use crate::support::node::{CAROM, Node, Setup, wait_until};
+use crate::support::node::{CAROM, Node, Setup, wait_for, wait_until};
 
 const TAGS: &str = "/rest/v3/tags";
 
@@ -357,7 +357,12 @@ fn long_lists_are_sorted_page_by_page() {
             let (mut all, mut cursor): (Vec<String>, Option<String>) = (Vec::new(), None);
             loop {
                 let at = cursor.map_or(String::new(), |cursor| format!("&cursor={cursor}"));
-                let reply = wire.get(&format!("{SHORT_URLS}?orderBy={order}-{direction}&itemsPerPage=500{at}"));
+                let path = format!("{SHORT_URLS}?orderBy={order}-{direction}&itemsPerPage=500{at}");
+                // A node may take seconds to read its links while it is paused again and again.
+                let reply = wait_for("a page", || {
+                    let reply = wire.get(&path);
+                    (!reply.text().contains("reading its links takes longer")).then_some(reply)
+                });
                 assert_eq!(reply.status, 200, "{reply:?}");
                 let list = reply.json()["shortUrls"].clone();
                 assert_eq!(list["pagination"]["totalItems"], json!(LINKS));

@@ -349,11 +349,11 @@ impl Node {
         fields.map(|ticks| ticks.parse::<f64>().expect("a number")).sum::<f64>() / 100.0
     }
 
-    /// The number of times that the thread of that name has slept.
+    /// The number of times that the thread of that name has slept. A thread gets its name when it begins.
     fn sleeps_of(&self, name: &str) -> u64 {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("the node runs");
         let mut texts = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
-        let status = texts.find(|text| text.starts_with(&format!("Name:\t{name}\n"))).expect("it runs");
+        let Some(status) = texts.find(|text| text.starts_with(&format!("Name:\t{name}\n"))) else { return 0 };
         let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("a count");
         count.trim().parse().expect("a number")
     }
