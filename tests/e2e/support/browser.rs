@@ -65,6 +65,14 @@ for (const field of document.querySelectorAll('input[type=date], input[type=date
   field.type = type;
 }";
 
+/// Keeps messages of the console on a page, as a pointer on them does: they vanish after seconds, and so may the few steps
+/// of a test take.
+const MESSAGES_STAY: &str = "new MutationObserver(() => {
+  for (const message of document.getElementsByClassName('toast')) {
+    message.dispatchEvent(new Event('pointerenter'));
+  }
+}).observe(document, { childList: true, subtree: true });";
+
 /// A browser with one window.
 pub(crate) struct Browser {
     driver: Child,
@@ -106,6 +114,7 @@ impl Browser {
         let made = call(&agent, &root, Some(&wanted));
         let session = format!("{root}/{}", made["sessionId"].as_str().expect("a session"));
         let browser = Browser { driver, session, agent, expected: Vec::new(), _profile: profile };
+        browser.devtools("Page.addScriptToEvaluateOnNewDocument", &json!({"source": MESSAGES_STAY}));
         browser.resize(SCREEN);
         browser
     }
