@@ -16,7 +16,7 @@ fn connections_take_client_addresses_in_turn() {
         *seen.lock().unwrap().entry(peer.ip()).or_default() += 1;
         Box::new(stream)
     });
-    let options = "--bind 127.0.0.2 --bind 127.0.0.3 --rate 200 --connections 6 --warmup 0s --duration 500ms";
+    let options = "--bind 127.0.0.2 --bind 127.0.0.3 --rate 200 --connections 6 --requests 100";
     let json = Generator::new().run(&server, options, 0);
     let expected = [([127, 0, 0, 2], 3), ([127, 0, 0, 3], 3)].map(|(address, count)| (IpAddr::from(address), count));
     assert_eq!(*peers.lock().unwrap(), HashMap::from(expected));

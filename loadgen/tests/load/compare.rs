@@ -24,7 +24,7 @@ pub(crate) fn with_p99(mut json: Value, factor: f64, is_limited: bool) -> Value 
 #[test]
 fn changes_of_two_runs_fail_as_asked() {
     let (server, generator) = (Server::start(right), Generator::new());
-    let json = generator.run(&server, "--rate 300 --connections 2 --warmup 0s --duration 500ms", 0);
+    let json = generator.run(&server, "--rate 300 --connections 2 --requests 150", 0);
     let [base, new, limited] = ["base.json", "new.json", "limited.json"].map(|name| generator.file(name));
     std::fs::write(&base, with_p99(json.clone(), 1.0, false).to_string()).unwrap();
     std::fs::write(&new, with_p99(json.clone(), 1.2, false).to_string()).unwrap();

@@ -123,12 +123,13 @@ fn start_leaving(tls: Option<Arc<rustls::ServerConfig>>, requests_max: usize) ->
     Server { address, heads, connections }
 }
 
-const RUN: &str = "--http2 --rate 300 --connections 4 --warmup 100ms --duration 1s";
+/// Load of all tests, without its end.
+const LOAD: &str = "--http2 --rate 300 --connections 4 --warmup 100ms";
 
 #[test]
 fn streams_carry_requests_in_the_clear() {
     let (server, generator) = (start(None), Generator::new());
-    let json = generator.run(&server, &format!("{RUN} --mix redirect=90,head=10"), 0);
+    let json = generator.run(&server, &format!("{LOAD} --requests 200 --mix redirect=90,head=10"), 0);
     assert!(number(&json, "/requests/completed") > 100.0, "{json}");
     assert!(number(&json, "/errors/total") == 0.0, "{json}");
     assert_eq!(json["http2"], true);
@@ -162,7 +163,7 @@ fn tls_agrees_on_http2() {
     let (server, generator) = (start(Some(config)), Generator::new());
     std::fs::write(generator.file("ca.pem"), pem).unwrap();
     let trust = format!("--tls --sni carom.test --tls-ca {}", generator.file("ca.pem").display());
-    let json = generator.run(&server, &format!("{RUN} {trust}"), 0);
+    let json = generator.run(&server, &format!("{LOAD} --requests 200 {trust}"), 0);
     assert!(number(&json, "/requests/completed") > 100.0, "{json}");
     assert!(number(&json, "/errors/total") == 0.0, "{json}");
 }
@@ -171,13 +172,13 @@ fn tls_agrees_on_http2() {
 fn servers_without_http2_are_named() {
     // In the clear, the server answers in HTTP/1.1.
     let (server, generator) = (Server::start(|_| Reply::Last(ok(""))), Generator::new());
-    let output = generator.command(&server, &format!("{RUN} --timeout 1s")).output().unwrap();
+    let output = generator.command(&server, &format!("{LOAD} --duration 1s --timeout 1s")).output().unwrap();
     assert!(matches!(output.status.code(), Some(1 | 3 | 4)), "{output:?}");
     // Over TLS, the two do not agree.
     let (config, pem) = server_config(b"http/1.1");
     let server = start(Some(config));
     std::fs::write(generator.file("ca.pem"), pem).unwrap();
     let trust = format!("--tls --sni carom.test --tls-ca {}", generator.file("ca.pem").display());
-    let output = generator.command(&server, &format!("{RUN} {trust}")).output().unwrap();
+    let output = generator.command(&server, &format!("{LOAD} --duration 1s {trust}")).output().unwrap();
     assert_eq!(output.status.code(), Some(4), "{output:?}");
 }

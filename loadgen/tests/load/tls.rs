@@ -44,7 +44,7 @@ impl Secure {
     }
 
     fn command(&self, options: &str) -> Command {
-        let load = "--tls --rate 300 --connections 4 --warmup 100ms --duration 1s";
+        let load = "--tls --rate 300 --connections 4 --warmup 100ms --requests 200";
         let mut command = self.generator.command(&self.server, load);
         command.args(options.split_whitespace());
         command

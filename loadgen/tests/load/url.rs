@@ -27,7 +27,7 @@ fn figures(generator: &Generator, output: &Output, code: i32) -> Value {
 fn short_flags_and_a_url_make_a_run() {
     let (server, generator) = (Server::start(right), Generator::new());
     let url = format!("http://{}/c7?from=here#part", server.address);
-    let output = run(&generator, &format!("{url} -c 4 -d 1s -r 400 -t 1 --warmup 0s -H X-Test:yes"));
+    let output = run(&generator, &format!("{url} -c 4 -d 1m -n 400 -r 400 -t 1 --warmup 0s -H X-Test:yes"));
     let json = figures(&generator, &output, 0);
     assert!(number(&json, "/requests/completed") > 100.0, "{json}");
     assert!(number(&json, "/errors/total") == 0.0, "{json}");
