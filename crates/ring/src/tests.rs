@@ -72,19 +72,29 @@ fn gathering_waits_for_several_completions() {
     }
     ring.enter().unwrap();
     let addresses = sockets.each_ref().map(|socket| socket.local_addr().unwrap());
+    let own = std::fs::read_link("/proc/thread-self").unwrap();
+    let waits = move || {
+        let stat = std::fs::read_to_string(std::path::Path::new("/proc").join(&own).join("stat")).unwrap();
+        stat.rsplit_once(')').unwrap().1.trim_start().starts_with('S')
+    };
+    let (signal, begun) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        begun.recv().unwrap();
         // One that came before the wait would end it at once.
-        std::thread::sleep(Duration::from_millis(500));
+        while !waits() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         for address in addresses {
             std::thread::sleep(Duration::from_millis(20));
             socket.send_to(b"x", address).unwrap();
         }
     });
+    signal.send(()).unwrap();
     // All three come within the time. They are fewer than those that would end it.
     let began = std::time::Instant::now();
-    ring.gather(Duration::from_secs(3), Duration::from_secs(20)).unwrap();
-    assert!(began.elapsed() >= Duration::from_secs(3), "{:?}", began.elapsed());
+    ring.gather(Duration::from_secs(5), Duration::from_secs(20)).unwrap();
+    assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
     thread.join().unwrap();
     let mut completions = Vec::new();
     ring.take_completions(&mut completions);
