@@ -36,6 +36,11 @@ impl TestService {
         self.visit_since(token, Instant::now());
     }
 
+    /// Asks for a visitor who waits for longer than any stall of the machine.
+    fn visit_patiently(&self, token: u64) {
+        self.visit_since(token, Instant::now() + Duration::from_secs(3_600));
+    }
+
     fn visit_since(&self, token: u64, since: Instant) {
         assert!(self.queue.ask(VisitRequest { code: limited().code, core: CoreId(0), token, since }));
     }
@@ -88,7 +93,7 @@ fn visit_waits_until_the_link_is_stored() {
             service.store_tombstone(Origin::Custom);
             service.queue.changed(vec![(limited().code, true)]);
         }
-        (0..3).for_each(|token| service.visit(token));
+        (0..3).for_each(|token| service.visit_patiently(token));
         assert!(service.node.mail[0].recv_timeout(Duration::from_millis(50)).is_err(), "nobody knows the link yet");
         service.store_link(2);
         let mut answers: Vec<_> = (0..3).map(|_| service.answer()).collect();
@@ -124,7 +129,7 @@ fn client_that_has_left_uses_up_no_visit() {
     service.store_link(1);
     service.visit_since(0, Instant::now().checked_sub(FETCH_TIME_MAX).unwrap());
     assert_eq!(service.answer(), Lookup::NotResident);
-    service.visit(1);
+    service.visit_patiently(1);
     assert_eq!(service.answer(), Lookup::Live(Arc::new(limited())), "the one visit is left");
 }
 
@@ -132,11 +137,11 @@ fn client_that_has_left_uses_up_no_visit() {
 fn visit_of_a_link_that_has_ended_is_missing_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let alone = TestService::start(&dir.path().join("alone"), false);
-    alone.visit(1);
+    alone.visit_patiently(1);
     assert_eq!(alone.answer(), Lookup::Missing);
     let fleet = TestService::start(&dir.path().join("fleet"), true);
     fleet.store_tombstone(Origin::Issued);
-    fleet.visit(2);
+    fleet.visit_patiently(2);
     assert_eq!(fleet.answer(), Lookup::Missing, "an issued code gets no other link");
 }
 

@@ -255,8 +255,8 @@ mod tests {
     use super::*;
     use std::net::{Ipv4Addr, TcpListener};
 
-    /// Long enough for a busy machine to notice, and short enough to wait for.
-    const SOON: Duration = Duration::from_millis(500);
+    /// Longer than a busy machine takes for a connection, and short enough to wait for.
+    const SOON: Duration = Duration::from_secs(3);
 
     fn address(host: &str, port: u16) -> BrokerAddress {
         BrokerAddress { host: host.to_owned(), port, tls: None }
