@@ -14,9 +14,11 @@ const TARGET: &str = "https://example.org/a/b?c=d#e";
 /// Fields of the API that make hyper drive a connection from then on.
 const HEALTH: &str = "/rest/health";
 
+const CORES: usize = 2;
+
 fn node(data: &tempfile::TempDir) -> Node {
     // Links that expired long ago would be removed within seconds, and get 404.
-    Setup::new(data.path()).cores(2).env("CAROM_LINKS_KEEP_EXPIRED", "forever").start()
+    Setup::new(data.path()).cores(CORES).env("CAROM_LINKS_KEEP_EXPIRED", "forever").start()
 }
 
 /// A connection that hyper drives.
@@ -133,11 +135,14 @@ fn expiry_is_exact_and_bounds_caching() {
     let age: u64 = first.field("cache-control").unwrap().strip_prefix("private, max-age=").unwrap().parse().unwrap();
     assert!(age <= 8, "{age} s to keep what lives 8.5 s");
     assert!(first_at < until, "{age} s to keep what lives 8.5 s");
+    let mut late = 0;
     let ended = wait_for("the end of the link", || {
         let before = unix_ms();
         let reply = wire.get(&path);
-        // Asked after the end it must not redirect; answered before the end it must.
-        assert!(reply.status == 410 || before < until, "followed {} ms late", before - until);
+        // Asked after the end it must not redirect; answered before the end it must. Each core reads the clock once in a
+        // turn, in which the machine may pause it.
+        late += usize::from(reply.status == 302 && before >= until);
+        assert!(late <= CORES, "followed {} ms late", before - until);
         assert!(reply.status == 302 || unix_ms() >= until, "ended too early");
         (reply.status == 410).then_some(reply)
     });
