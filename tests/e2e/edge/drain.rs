@@ -41,7 +41,7 @@ fn visit_until_gone(address: SocketAddr, over: &AtomicBool, visits: &AtomicU64) 
 /// Drains a node by a signal while clients visit, requests are half sent, and others sit idle.
 fn drain(signal: Signal, cores: usize) {
     let data = tempfile::tempdir().unwrap();
-    let node = Setup::new(data.path()).cores(cores).start();
+    let node = Setup::new(data.path()).cores(cores).env("CAROM_LIMITS_HEAD_SECONDS", "120").start();
     node.wire().shorten_as("kept", TARGET);
     let post = create_request(&json!({"longUrl": TARGET, "customSlug": "in-flight"}));
     let (mut posting, mut asking, mut idle) = (node.wire(), node.wire(), node.wire());
