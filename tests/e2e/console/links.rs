@@ -34,7 +34,7 @@ fn links_are_archived_deleted_and_restored() {
     assert_eq!(node.wire().get(&format!("{SHORT_URLS}/first")).json()["deletesAt"], json!(null));
     // Many at once. The node finishes what the closed page began, but for what somebody restores in another browser.
     node.wire().shorten_as("third", TARGET);
-    // A busy machine takes seconds to start it, and the links wait for 20 seconds.
+    // A busy machine takes seconds to start it.
     let other = Browser::open();
     other.go(&at(&node, "links/third"));
     browser.go(&at(&node, "links"));
@@ -44,17 +44,25 @@ fn links_are_archived_deleted_and_restored() {
     press(&browser, "dialog", "confirm");
     let waits = |code: &str| node.wire().get(&format!("{SHORT_URLS}/{code}")).json()["deletesAt"].is_string();
     wait_until("three links that wait", || ["first", "second", "third"].iter().all(|code| waits(code)));
-    let deleted = Instant::now();
+    // A busy machine may take longer than 20 seconds for the pages of the other browser.
+    let delete_in = |code: &str, seconds: u32| {
+        let path = format!("{SHORT_URLS}/{code}?after={seconds}");
+        assert_eq!(node.wire().ask("DELETE", &path, "", b"").status, 200);
+    };
+    delete_in("second", 600);
+    delete_in("third", 600);
     browser.close();
     other.go(&at(&node, "links/third"));
     shows(&other, ".link-head [data-state=deleting]");
     press(&other, "main", "restore");
     wait_until("a link that is back", || status("third") == 302);
+    delete_in("second", 25);
+    let deleted = Instant::now();
     other.go(&at(&node, "links"));
     shows(&other, "tbody [data-state=deleting]");
     wait_until("links that are gone", || status("first") == 404 && status("second") == 404);
-    // Twice the time for which they wait: the other browser shows three pages meanwhile.
-    assert!(deleted.elapsed() < Duration::from_secs(40), "{:?}", deleted.elapsed());
+    // Twice the time for which they wait.
+    assert!(deleted.elapsed() < Duration::from_secs(50), "{:?}", deleted.elapsed());
     // The list notices by itself.
     lacks(&other, "tbody [data-state=deleting]");
     assert!(other.text("tbody").contains("third"));
