@@ -448,7 +448,7 @@ fn connection_ends_with_goaway() {
     while busy.next_of(PING).is_some() {}
     assert!(busy.is_ending);
     node.terminate();
-    let node = setup.env("CAROM_LIMITS_IDLE_SECONDS", "1").start();
+    let node = setup.env("CAROM_LIMITS_IDLE_SECONDS", "3").start();
     // After a silence.
     let mut idle = Client::open(&node, &ca);
     assert!(idle.next_of(GOAWAY).is_some());

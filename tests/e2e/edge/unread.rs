@@ -24,7 +24,8 @@ const SETTLED: Duration = Duration::from_millis(300);
 
 /// A node with a link whose answer takes two kilobytes.
 fn start(setup: Setup) -> (Node, String) {
-    let node = setup.env("CAROM_LIMITS_IDLE_SECONDS", "1").start();
+    // Longer than a stall of the machine between a connection and its first request.
+    let node = setup.env("CAROM_LIMITS_IDLE_SECONDS", "3").start();
     let target = format!("https://example.org/{}", "x".repeat(1_900));
     node.wire().shorten_as("long", &target);
     wait_until("an idle node", || sum(&node.status(), "/connections") == 0);
@@ -87,7 +88,7 @@ fn kernel_buffers_are_bounded_and_time_out() {
     println!("asked: {}, {} answers, {} bytes unread", tcp_pages(), seen.0, seen.1);
     let most = kept(&node).into_iter().max().unwrap_or_default();
     assert!(most <= KEPT_MAX, "the kernel keeps {most} bytes for a client that does not read");
-    // They are asked to go after a second, and still count as connections until the kernel keeps nothing for them.
+    // They are asked to go after three seconds, and still count as connections until the kernel keeps nothing for them.
     wait_until("idle clients to be told", || asked.elapsed() > Duration::from_secs(5));
     let connections = sum(&node.status(), "/connections");
     if begin.elapsed() <= SEND_TIME {
