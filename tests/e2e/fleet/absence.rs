@@ -4,7 +4,7 @@ use carom_shards::{CodeLength, CodeSecret, CodeSpace, CounterValue};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::fleet::{Fleet, KEY, known, settle, setup, stored_members};
+use crate::support::fleet::{Fleet, KEY, all_but_one_are_shorter, known, settle, setup, stored_members};
 use crate::support::http::{Reply, Wire};
 use crate::support::node::{Dice, Node, Setup, wait_until};
 use crate::support::proxy::{Mode, Proxy};
@@ -111,7 +111,7 @@ fn link_made_alone_is_never_missing_elsewhere() {
     }
     proxy.set(Mode::Pass);
     wait_until("links on the other node", || codes.iter().all(|code| other.get(&format!("/{code}")).status == 302));
-    assert_eq!(other.get(&format!("/rest/v3/short-urls/{}", codes[0])).status, 200);
+    assert_eq!(known(|| other.get(&format!("/rest/v3/short-urls/{}", codes[0]))).status, 200);
 }
 
 #[test]
@@ -183,11 +183,14 @@ fn leased_codes_that_nobody_used_are_missing() {
     let leased = leased_code(&space(), &nodes[0]);
     wait_until("404 for a leased code", || wire.get(&format!("/{leased}")).status == 404);
     wait_until("404 for its record", || wire.get(&format!("/rest/v3/short-urls/{leased}")).status == 404);
-    // Each request waits for the others again, for at most 1.5 seconds.
-    let begun = std::time::Instant::now();
-    let status = wire.get(&format!("/{private}")).status;
-    println!("{status} after {:?}", begun.elapsed());
-    assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
+    // Each request waits for the others again, for at most 1.5 seconds. A machine that stands still makes one longer.
+    let times = [(); 3].map(|()| {
+        let begun = std::time::Instant::now();
+        let status = wire.get(&format!("/{private}")).status;
+        println!("{status} after {:?}", begun.elapsed());
+        begun.elapsed()
+    });
+    all_but_one_are_shorter(times, std::time::Duration::from_secs(5));
 }
 
 #[test]

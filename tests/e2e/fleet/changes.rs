@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::fleet::{
-    Fleet, all_but_one_are_shorter, is_usually_within_a_second, redirects, settle, with_usual_timeouts,
+    Fleet, all_but_one_are_shorter, changed, is_usually_within_a_second, redirects, settle, with_usual_timeouts,
 };
 use crate::support::http::SHORT_URLS;
 use crate::support::links::change;
@@ -29,7 +29,7 @@ fn change_reaches_every_node_within_a_second() {
         let target = format!("https://example.org/{number}");
         let at = &nodes[number % 3];
         // Some come from a node that has not heard of the link or of the last change yet.
-        let answer = change(&mut at.wire(), &code, &json!({"longUrl": target}));
+        let answer = changed(at, &code, &json!({"longUrl": target}));
         assert_eq!((answer.status, answer.json()["longUrl"].as_str()), (200, Some(target.as_str())));
         let begin = Instant::now();
         assert_eq!(at.wire().get(&format!("/{code}")).location(), target);
@@ -56,7 +56,7 @@ fn concurrent_changes_all_apply() {
         ];
         std::thread::scope(|scope| {
             for (node, fields) in nodes.iter().zip(&changes) {
-                scope.spawn(|| assert_eq!(change(&mut node.wire(), "shared", fields).status, 200));
+                scope.spawn(|| assert_eq!(changed(node, "shared", fields).status, 200));
             }
         });
         for node in &nodes {

@@ -6,49 +6,60 @@ use carom::services::replication::redis::{FieldUpdate, Redis};
 use serde_json::{Value, json};
 
 use crate::support::api_client::{ApiClient, JSON, new_key, run_app, with_key_of_long_ago};
-use crate::support::fleet::{Fleet, WITHIN, connect, settle};
+use crate::support::fleet::{Fleet, WITHIN, connect, known, settle};
 use crate::support::http::{SHORT_URLS, Wire};
-use crate::support::node::{Node, wait_until};
+use crate::support::node::{Node, Setup, wait_until};
 use crate::support::redis::{Reply, Server};
+
+/// A node of a Redis that comes back empty. The node prepares codes until its reserve is full, which takes seconds on a busy
+/// machine, and so may be the one that finds the counter of codes set back.
+fn of_emptied_redis(fleet: &Fleet, number: usize) -> Setup {
+    fleet.setup(number).expect("counter_regressed")
+}
 
 #[test]
 fn nodes_share_keys() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
-    let nodes = fleet.start();
+    let nodes = [0, 1].map(|number| of_emptied_redis(&fleet, number).start());
+    nodes.iter().for_each(settle);
     let first = new_key(&fleet.setup(0), "shop", "write-own");
     let mut callers = [ApiClient::new(&nodes[0], &first), ApiClient::new(&nodes[1], &first)];
     let asks = |node: &Node| node.wire().get(SHORT_URLS).status == 401;
     wait_until("keys that are asked for on both", || nodes.iter().all(asks));
-    let known = |callers: &mut [ApiClient; 2]| [0, 1].map(|at| callers[at].is_known(&nodes[at]));
-    wait_until("the key on both", || known(&mut callers) == [true, true]);
+    let accepted = |callers: &mut [ApiClient; 2]| [0, 1].map(|at| callers[at].is_known(&nodes[at]));
+    wait_until("the key on both", || accepted(&mut callers) == [true, true]);
     // A link of an app is one on every node, for the app and for nobody else.
     let code = callers[0].shorten("https://example.org/shared");
     let other = new_key(&fleet.setup(1), "other", "write-own");
     let mut others = [ApiClient::new(&nodes[0], &other), ApiClient::new(&nodes[1], &other)];
-    wait_until("the other key on both", || known(&mut others) == [true, true]);
+    wait_until("the other key on both", || accepted(&mut others) == [true, true]);
     let path = format!("{SHORT_URLS}/{code}");
     wait_until("the link on both", || callers[1].get(&path).status == 200);
+    // Redis has shown the link to the second node, which may not have read of it yet, and so asks once more.
     for other in &mut others {
-        other.get(&path).problem(404, "/short-url-not-found");
-        other.ask("PATCH", &path, JSON, "{\"title\": \"stolen\"}").problem(404, "/short-url-not-found");
-        other.ask("DELETE", &path, "", "").problem(404, "/short-url-not-found");
+        let stolen = "{\"title\": \"stolen\"}";
+        known(|| other.get(&path)).problem(404, "/short-url-not-found");
+        known(|| other.ask("PATCH", &path, JSON, stolen)).problem(404, "/short-url-not-found");
+        known(|| other.ask("DELETE", &path, "", "")).problem(404, "/short-url-not-found");
     }
-    assert_eq!(callers[1].get(&path).json()["title"], Value::Null);
-    assert_eq!(callers[1].ask("PATCH", &path, JSON, "{\"title\": \"mine\"}").json()["app"], "shop");
+    assert_eq!(known(|| callers[1].get(&path)).json()["title"], Value::Null);
+    assert_eq!(known(|| callers[1].ask("PATCH", &path, JSON, "{\"title\": \"mine\"}")).json()["app"], "shop");
     // A Redis that has lost everything hears of the keys again, and one that is revoked stays so.
     run_app(&fleet.setup(1), &["revoke", "other"]);
-    wait_until("a key that is revoked on both", || known(&mut others) == [false, false]);
+    wait_until("a key that is revoked on both", || accepted(&mut others) == [false, false]);
     server.kill();
     server.start_again_empty();
     nodes.iter().for_each(settle);
     wait_until("keys in the new Redis", || !server.command(&["KEYS", "*:apps"]).list().is_empty());
     let late = Fleet::new(3, &server.url());
-    let third = late.setup(2).argument("--listen").argument("0.0.0.0:0").start();
+    let third = of_emptied_redis(&late, 2).argument("--listen").argument("0.0.0.0:0").start();
     let public = SocketAddr::from(([127, 0, 0, 1], third.public.port()));
     let ask = |key: &str| Wire::open(public).ask("GET", SHORT_URLS, &format!("X-Api-Key: {key}\r\n"), b"").status;
     wait_until("the keys of the fleet on a new node", || ask(&first) == 200);
-    assert_eq!(ask(&other), 401);
+    // Each attempt is a wrong key, of which an address may send some.
+    let refused = ask(&other);
+    assert!([401, 429].contains(&refused), "{refused}");
     drop((callers, others));
     third.terminate();
     nodes.into_iter().for_each(|node| _ = node.terminate());
@@ -118,7 +129,7 @@ fn purged_keys_stay_out_of_redis() {
         held.contains("shop") && !held.contains("gone")
     });
     // The fleet's last key goes as well, and a new node still asks for one.
-    assert!(ApiClient::new(&node, &shop).is_known(&node));
+    wait_until("the key on the core", || ApiClient::new(&node, &shop).is_known(&node));
     let held: Vec<String> = server.command(&["HKEYS", &name]).list().iter().map(Reply::text).collect();
     node.terminate();
     for field in held.iter().filter(|field| field.len() == hash.len()) {

@@ -19,7 +19,8 @@ pub(crate) fn is_seen(node: &Node, alarm: &str) {
 
 pub(crate) fn is_measured_and_logged(node: &Node, alarm: &str) {
     let metric = format!("carom_alarm_active{{alarm=\"{alarm}\"}} 1\n");
-    assert!(Wire::open(node.admin).get("/metrics").text().contains(&metric), "{alarm} is not measured");
+    // An alarm may come and go.
+    wait_until(&format!("{alarm} in the metrics"), || Wire::open(node.admin).get("/metrics").text().contains(&metric));
     let line = format!("alarm=\"{alarm}\"");
     wait_until(&format!("{alarm} in the log"), || node.log().contains(&line));
 }

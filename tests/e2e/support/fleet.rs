@@ -79,13 +79,20 @@ pub(crate) fn shared(setup: Setup) -> Setup {
     setup.env("CAROM_FLEET_RETENTION", "forever")
 }
 
-/// Waits until a node has heard of Redis, and has nothing to bring there or to compare.
+/// Waits until a node has heard of Redis, has nothing to bring there or to compare, and can create links.
 pub(crate) fn settle(node: &Node) {
     wait_until("a node that agrees with Redis", || {
         let status = node.status();
         let fleet = &status["fleet"];
-        status["redis"]["connected"] == true && fleet["comparing"] == 0 && fleet["outbox"] == 0
+        let is_agreed = fleet["comparing"] == 0 && fleet["outbox"] == 0;
+        status["redis"]["connected"] == true && is_agreed && has_codes(&status)
     });
+}
+
+/// True if every core has codes: on a busy machine, the first lease may take longer than a create waits for it.
+fn has_codes(status: &Value) -> bool {
+    let cores = status["cores"].as_array().expect("a list of cores");
+    cores.iter().all(|core| core["codes"]["remaining"].as_u64() > Some(0))
 }
 
 /// Returns the names of the nodes that a node has stored.
@@ -123,6 +130,22 @@ pub(crate) fn redirects(node: &Node, slug: &str, target: &str) -> bool {
 /// Asks until a node no longer answers that it cannot know (503), which a slow Redis causes. Returns the first other answer.
 pub(crate) fn known(mut ask: impl FnMut() -> Reply) -> Reply {
     wait_for("an answer that is known", || Some(ask()).filter(|reply| reply.status != 503))
+}
+
+/// Changes a link, once Redis answers in time. Returns the response.
+pub(crate) fn changed(node: &Node, code: &str, fields: &Value) -> Reply {
+    known(|| change(&mut node.wire(), code, fields))
+}
+
+/// Deletes a link, once Redis answers in time. A delete that was not confirmed (503) may have ended the link already.
+pub(crate) fn delete(node: &Node, code: &str) {
+    let mut may_be_gone = false;
+    let reply = known(|| {
+        let reply = node.wire().delete(code);
+        may_be_gone |= reply.status == 503;
+        reply
+    });
+    assert!(reply.status == 204 || may_be_gone && reply.status == 404, "{code}: {reply:?}");
 }
 
 /// Checks that the first answer that a node knows is a redirect.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
 use crate::support::bypass::source_towards;
-use crate::support::node::PATIENCE;
+use crate::support::node::{PATIENCE, wait_for};
 
 /// The host that requests name by default.
 pub(crate) const HOST: &str = "carom.test";
@@ -50,6 +50,11 @@ impl Reply {
     /// The body as text.
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("bodies are UTF-8")
+    }
+
+    /// True if it says that Redis did not answer in time.
+    pub(crate) fn waits_for_redis(&self) -> bool {
+        self.status == 503 && self.text().contains("Redis")
     }
 
     /// The code of a created link.
@@ -332,7 +337,20 @@ impl Wire {
 
     /// Makes a link of that name.
     pub(crate) fn shorten_as(&mut self, slug: &str, target: &str) {
-        assert_eq!(self.create(&json!({"longUrl": target, "customSlug": slug})).code(), slug);
+        assert_eq!(self.create_named(&json!({"longUrl": target, "customSlug": slug})).code(), slug);
+    }
+
+    /// Asks the API for a link with a name that is free. A node of a fleet refuses it while Redis is too slow to say so. Redis may
+    /// have taken the name all the same: then it is not free (400) until the node has taken it back.
+    pub(crate) fn create_named(&mut self, fields: &Value) -> Reply {
+        let mut may_be_taken = false;
+        wait_for("a link of that name", || {
+            let reply = self.create(fields);
+            let waits = reply.waits_for_redis();
+            may_be_taken |= waits;
+            let is_refused = waits || may_be_taken && reply.status == 400;
+            (!is_refused).then_some(reply)
+        })
     }
 
     /// Asks the API to delete.
