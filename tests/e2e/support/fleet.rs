@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carom::services::replication::redis::{Redis, RedisSettings, ServerAddress};
 use carom_redis::ClientSettings;
@@ -146,6 +146,27 @@ pub(crate) fn delete(node: &Node, code: &str) {
         reply
     });
     assert!(reply.status == 204 || may_be_gone && reply.status == 404, "{code}: {reply:?}");
+}
+
+/// Time after which a node that waits for the link of another one decides alone: half of `fleet.answer_ms`.
+const ALONE_AFTER: Duration = Duration::from_millis(500);
+
+/// Runs rounds, each of which returns true if all nodes agree, until so many have. They must agree while Redis answers in time. When
+/// it does not, a node decides alone: another round takes the place of such a one.
+pub(crate) fn agreeing_rounds(nodes: &[Node], count: usize, mut agrees: impl FnMut(usize) -> bool) {
+    let errors = || nodes.iter().map(|node| node.status()["redis"]["error"].as_u64().unwrap()).sum::<u64>();
+    let (mut agreed, mut round) = (0, 0);
+    while agreed < count {
+        assert!(round < count + count.div_ceil(2) + 3, "of {round} rounds, {agreed} agreed");
+        let (before, begun) = (errors(), Instant::now());
+        if agrees(round) {
+            agreed += 1;
+        } else {
+            let took = begun.elapsed();
+            assert!(took >= ALONE_AFTER || errors() > before, "nodes disagree in round {round}, after {took:?}");
+        }
+        round += 1;
+    }
 }
 
 /// Checks that the first answer that a node knows is a redirect.
