@@ -4,16 +4,17 @@
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
+use carom_limits::CHANGE_TIME_MIN;
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::browser::Browser;
 use crate::support::bulk::{BULK, KIND, code_of};
-use crate::support::fleet::{Fleet, all_but_one_are_shorter, redirects, settle, setup, with_usual_timeouts};
+use crate::support::fleet::{Fleet, all_but_one_are_shorter, known, redirects, settle, setup, with_usual_timeouts};
 use crate::support::fleet_clients::{self, Made, check};
 use crate::support::http::Wire;
 use crate::support::links::change;
-use crate::support::node::{Node, free_address, wait_until};
+use crate::support::node::{Node, Setup as NodeSetup, free_address, wait_until};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis::{Server, Setup};
 
@@ -73,7 +74,9 @@ fn survive(nodes: &[Node], begin: impl FnOnce(), end: impl FnOnce()) -> fleet_cl
 
 /// Two nodes without proxies.
 fn start(fleet: &Fleet) -> Vec<Node> {
-    let start = |number| with_usual_timeouts(fleet.setup(number)).expect("redis_away").start();
+    // One of the tests empties Redis.
+    let expected = ["redis_away", "counter_regressed"];
+    let start = |number| expected.into_iter().fold(with_usual_timeouts(fleet.setup(number)), NodeSetup::expect).start();
     let nodes: Vec<Node> = (0..2).map(start).collect();
     nodes.iter().for_each(settle);
     nodes
@@ -139,7 +142,7 @@ fn empty_redis_is_refilled() {
     let folder = tempfile::tempdir().unwrap();
     let third = setup(folder.path(), 9, &server.url()).start();
     settle(&third);
-    assert_eq!(third.status()["links"], nodes[0].status()["links"]);
+    wait_until("all links on the new node", || third.status()["links"] == nodes[0].status()["links"]);
 }
 
 #[test]
@@ -164,7 +167,7 @@ fn emptied_redis_denies_no_link() {
         let unsure = wire.get("/late");
         assert_eq!((unsure.status, unsure.field("retry-after")), (503, Some("1")), "{}", unsure.text());
     }
-    let taken = wire.create(&json!({"longUrl": "https://example.org/other", "customSlug": "early"}));
+    let taken = known(|| wire.create(&json!({"longUrl": "https://example.org/other", "customSlug": "early"})));
     assert_eq!(taken.status, 400, "{}", taken.text());
     first.resume();
     wait_until("the link on the other node", || redirects(&second, "late", "https://example.org/late"));
@@ -259,10 +262,11 @@ fn strict_node_refuses_all_writes() {
     let times = [0, 1, 2].map(|round| {
         let start = Instant::now();
         let refused = node.wire().create(&json!({"longUrl": "https://example.org/no"}));
-        // Until it is known that Redis is away it is asked, and may yet do what it has not confirmed.
+        // Until it is known that Redis is away it is asked, and may yet do what it has not confirmed. On a busy machine it is asked
+        // again, for as long as a node waits.
         let is_unconfirmed = refused.json()["type"] == "urn:carom:problem:unconfirmed";
         assert_eq!((refused.status, refused.field("retry-after")), (503, (!is_unconfirmed).then_some("1")));
-        assert!(!is_unconfirmed || round == 0, "{refused:?}");
+        assert!(!is_unconfirmed || round == 0 || start.elapsed() >= CHANGE_TIME_MIN, "{refused:?}");
         assert_eq!(node.wire().delete(&code).status, 503);
         start.elapsed()
     });
@@ -294,6 +298,8 @@ fn kill_during_outbox_delivery_loses_nothing() {
             node.status()["fleet"]["delivered"].as_u64() > Some(200 * round) || round == 0
         });
         node = node.kill().start();
+        // Without an answer to a heartbeat, it would create nothing alone.
+        wait_until("Redis", || node.status()["redis"]["connected"] == true);
     }
     [&node, &other].into_iter().for_each(settle);
     for node in [&node, &other] {
@@ -313,7 +319,7 @@ fn ready_node_has_the_changes_that_it_missed() {
     let mut wire = nodes[0].wire();
     for number in 1..=40 {
         let fields = json!({"longUrl": format!("https://example.org/{number}")});
-        assert_eq!(change(&mut wire, "slug", &fields).status, 200);
+        assert_eq!(known(|| change(&mut wire, "slug", &fields)).status, 200);
     }
     // A node far from Redis has its own links long before it has read the streams.
     proxies[0].set(Mode::Delay(Duration::from_millis(30)));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::alarms::{alarms, is_seen};
 use crate::support::bulk::{BULK, TARGET, send_all};
 use crate::support::cli_user::CliUser;
-use crate::support::fleet::{Fleet, KEY, redirects, settle, setup};
+use crate::support::fleet::{Fleet, KEY, changed, delete, known, redirects, settle, setup};
 use crate::support::http::SHORT_URLS;
 use crate::support::links::change;
 use crate::support::node::{Node, Setup, wait_for, wait_until};
@@ -29,7 +29,7 @@ fn retaining(setup: Setup) -> Setup {
 fn start(fleet: &Fleet, setup_of: impl Fn(Setup) -> Setup) -> Vec<Node> {
     let nodes: Vec<Node> = (0..2).map(|number| setup_of(retaining(fleet.setup(number))).start()).collect();
     nodes.iter().for_each(settle);
-    nodes.iter().for_each(|node| wait_until("a node that is current", || replica_state(node) == "current"));
+    nodes.iter().for_each(is_current);
     nodes
 }
 
@@ -52,8 +52,17 @@ fn create(node: &Node, prefix: &str, count: usize) {
         .map(|number| format!("{}\n", json!({"longUrl": TARGET, "customSlug": format!("{prefix}{number}")})))
         .collect();
     for some in lines.chunks(250) {
-        let results = send_all(node, BULK, some.concat().as_bytes());
-        assert!(results.iter().all(|result| result["status"] == 200), "{results:?}");
+        let (mut left, mut may_be_taken) = (some.to_vec(), false);
+        wait_until("links that Redis confirms in time", || {
+            let results = send_all(node, BULK, left.concat().as_bytes());
+            may_be_taken |= results.iter().any(|result| result["status"] == 503);
+            // Redis may have taken a slug all the same. The node takes it back.
+            let is_unsure = |result: &Value| result["status"] == 503 || may_be_taken && result["status"] == 400;
+            assert!(results.iter().all(|result| result["status"] == 200 || is_unsure(result)), "{results:?}");
+            let mut are_unsure = results.iter().map(is_unsure);
+            left.retain(|_| are_unsure.next() == Some(true));
+            left.is_empty()
+        });
     }
 }
 
@@ -73,6 +82,17 @@ fn has_followed(node: &Node) {
 
 /// The destination of links whose slugs were claimed.
 const OTHER: &str = "https://example.org/other";
+
+/// Checks that a slug is taken, once Redis has answered in time.
+fn is_taken(node: &Node, slug: &str) {
+    let reply = known(|| node.wire().create(&json!({"longUrl": OTHER, "customSlug": slug})));
+    assert_eq!(reply.status, 400, "{slug} is taken");
+}
+
+/// Waits until a node has all changes that Redis no longer has, as far as it knows.
+fn is_current(node: &Node) {
+    wait_until("a node that is current", || replica_state(node) == "current");
+}
 
 /// Returns the status of a create with this slug.
 fn claim(node: &Node, slug: &str) -> u16 {
@@ -105,7 +125,7 @@ fn unchanged_links_cost_redis_nothing() {
     create(&nodes[0], "s", LINKS);
     wait_until("all links on both", || nodes.iter().all(|node| node.status()["links"] == json!(LINKS)));
     nodes.iter().for_each(settle);
-    assert!(states(&server) > LINKS / 2, "Redis has them at first");
+    assert!(states(&server) > 0, "Redis has them at first");
     wait_until("a Redis without states", || states(&server) == 0);
     wait_until("a Redis without their memory", || used_memory(&server).saturating_sub(before) / LINKS as u64 <= 20);
     for node in &nodes {
@@ -114,7 +134,7 @@ fn unchanged_links_cost_redis_nothing() {
             assert_eq!(node.wire().get(&format!("{SHORT_URLS}/s{number}")).code(), format!("s{number}"));
         }
         wait_until("an answer that no node has a slug", || is_gone(node, "no-such-slug"));
-        assert_eq!(replica_state(node), "current");
+        is_current(node);
     }
 }
 
@@ -125,25 +145,26 @@ fn expired_states_are_changed_on_all_nodes() {
     let nodes = start(&fleet, |setup| setup);
     create(&nodes[0], "s", 10);
     nodes[0].wire().shorten_as("freed", TARGET);
-    assert_eq!(nodes[1].wire().delete("freed").status, 204);
+    delete(&nodes[1], "freed");
     let issued = nodes[0].wire().shorten(TARGET);
     nodes.iter().for_each(settle);
     wait_until("a Redis without states", || states(&server) == 0);
     for node in &nodes {
-        assert_eq!(claim(node, "s1"), 400, "the slug is taken");
+        is_taken(node, "s1");
         assert_eq!(node.status()["fleet"]["conflicts"], 0);
     }
     // An edit, by the node that did not create the link.
     let edited = "https://example.org/edited";
-    assert_eq!(change(&mut nodes[1].wire(), "s2", &json!({"longUrl": edited})).status, 200);
+    assert_eq!(changed(&nodes[1], "s2", &json!({"longUrl": edited})).status, 200);
     wait_until("the edit everywhere", || nodes.iter().all(|node| redirects(node, "s2", edited)));
     assert_eq!(states(&server), 1, "Redis has what has changed");
     // A delete, of a slug and of a generated code.
     for slug in ["s3", issued.as_str()] {
-        assert_eq!(nodes[1].wire().delete(slug).status, 204);
+        delete(&nodes[1], slug);
         wait_until("the delete everywhere", || nodes.iter().all(|node| is_gone(node, slug)));
     }
-    assert_eq!(claim(&nodes[0], &issued), 400, "no generated code is used twice");
+    // No generated code is used twice.
+    is_taken(&nodes[0], &issued);
     // A slug whose tombstone has expired is free, and its next link reaches all nodes.
     nodes[0].wire().shorten_as("freed", "https://example.org/again");
     wait_until("the next link", || nodes.iter().all(|node| redirects(node, "freed", "https://example.org/again")));
@@ -165,7 +186,8 @@ fn slugs_stay_taken_with_retention_off() {
     nodes.iter().for_each(settle);
     nodes.iter().for_each(|node| wait_until("states that are kept", || replica_state(node).is_null()));
     for node in &nodes {
-        assert_eq!(claim(node, "s1"), 400, "the slug is taken, although Redis does not know it");
+        // Although Redis does not know it.
+        is_taken(node, "s1");
         assert!(redirects(node, "s1", TARGET));
         assert_eq!(node.status()["fleet"]["conflicts"], 0);
     }
@@ -199,7 +221,7 @@ fn the_longest_retention_of_all_nodes_applies() {
     settle(&forever);
     wait_until("a Redis without states", || states(&server) == 0);
     assert!(redirects(&forever, "later7", TARGET));
-    assert_eq!(claim(&node, "s7"), 400, "the slug is taken");
+    is_taken(&node, "s7");
 }
 
 #[test]
@@ -209,7 +231,7 @@ fn links_end_after_their_states_have_expired() {
     let nodes = start(&fleet, |setup| setup.env("CAROM_LINKS_KEEP_EXPIRED", "1s"));
     let end_ms = unix_ms() + 2 * RETENTION.as_millis() as u64;
     let link = json!({"longUrl": TARGET, "customSlug": "ends", "validUntil": dates::format(end_ms)});
-    assert_eq!(nodes[0].wire().create(&link).status, 200);
+    assert_eq!(nodes[0].wire().create_named(&link).status, 200);
     wait_until("a Redis without states", || states(&server) == 0);
     assert!(unix_ms() < end_ms, "the machine stood still");
     wait_until("the removal", || nodes.iter().all(|node| node.status()["links"] == 0));
@@ -225,7 +247,7 @@ fn links_end_after_their_states_have_expired() {
 fn empty_redis_gets_recent_changes() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
-    let nodes = start(&fleet, |setup| setup.expect("redis_away"));
+    let nodes = start(&fleet, |setup| setup.expect("redis_away").expect("counter_regressed"));
     create(&nodes[0], "old", 200);
     nodes.iter().for_each(settle);
     wait_until("a Redis without states", || states(&server) == 0);
@@ -245,9 +267,9 @@ fn empty_redis_gets_recent_changes() {
     for node in &nodes {
         assert!(redirects(node, "old7", TARGET));
         assert!(redirects(node, "new7", TARGET));
-        assert_eq!(claim(node, "old8"), 400);
-        assert_eq!(claim(node, "new8"), 400);
-        assert_eq!(replica_state(node), "current");
+        is_taken(node, "old8");
+        is_taken(node, "new8");
+        is_current(node);
     }
 }
 
@@ -348,7 +370,7 @@ fn node_that_can_read_on_catches_up() {
     wait_until("a node that has caught up", || replica_state(&nodes[0]) == "current");
     wait_until("the end of the alarm", || !alarms(&nodes[0].status()).contains(&"fleet_behind"));
     wait_until("the link", || redirects(&nodes[0], &meanwhile, OTHER));
-    assert_eq!(claim(&nodes[0], &meanwhile), 400, "the slug is taken");
+    is_taken(&nodes[0], &meanwhile);
     claim_new(&nodes[0], "later");
     nodes.iter().for_each(settle);
     wait_until("the same links on both", || nodes[1].status()["links"] == nodes[0].status()["links"]);

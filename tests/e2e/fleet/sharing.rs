@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::support::cluster::Cluster;
-use crate::support::fleet::{Fleet, assert_redirects, is_usually_within_a_second, known, redirects, settle};
+use crate::support::fleet::{Fleet, assert_redirects, delete, is_usually_within_a_second, known, redirects, settle};
 use crate::support::fleet_clients::{self, check};
 use crate::support::node::{Node, wait_until};
 use crate::support::redis::Server;
@@ -83,7 +83,10 @@ fn concurrent_slug_has_one_owner() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let nodes = fleet.start();
-    for round in 0..40 {
+    let (mut rounds, mut round) = (0, 0);
+    while rounds < 40 {
+        round += 1;
+        assert!(round < 400, "Redis is too slow");
         // The same target, too: only one of them has made the link.
         let fields = json!({"longUrl": "https://example.org/same", "customSlug": format!("slug{round}")});
         let ask = |node: &Node| node.wire().create(&fields).status;
@@ -92,8 +95,11 @@ fn concurrent_slug_has_one_owner() {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         let made = statuses.iter().filter(|&&status| status == 200).count();
-        assert_eq!(made, 1, "{statuses:?}");
-        assert!(statuses.iter().all(|status| matches!(status, 200 | 400)), "{statuses:?}");
+        assert!(statuses.iter().all(|status| matches!(status, 200 | 400 | 503)), "{statuses:?}");
+        // A node that Redis does not answer in time refuses the slug, although Redis may have taken it.
+        let are_sure = !statuses.contains(&503);
+        assert!(made == 1 || made == 0 && !are_sure, "{statuses:?}");
+        rounds += u32::from(are_sure);
     }
 }
 
@@ -110,7 +116,7 @@ fn delete_reaches_every_node_within_a_second() {
         let code = nodes[1].wire().shorten("https://example.org/issued");
         for (at, code) in [(2, &slug), (0, &code)] {
             // Also of a link that another node has made a moment ago.
-            assert_eq!(nodes[at].wire().delete(code).status, 204);
+            delete(&nodes[at], code);
             // 503 where a busy machine keeps Redis from confirming it in time.
             assert_ne!(nodes[at].wire().get(&format!("/{code}")).status, 302, "on the node itself at once");
             let start = Instant::now();
@@ -122,7 +128,7 @@ fn delete_reaches_every_node_within_a_second() {
         }
         // The slug is free for all, the issued code for nobody.
         nodes[1].wire().shorten_as(&slug, "https://example.org/new");
-        let taken = nodes[2].wire().create(&json!({"longUrl": "https://example.org/", "customSlug": code}));
+        let taken = known(|| nodes[2].wire().create(&json!({"longUrl": "https://example.org/", "customSlug": code})));
         assert_eq!(taken.status, 400);
         let start = Instant::now();
         let target = "https://example.org/new";
@@ -160,7 +166,7 @@ fn new_and_returning_nodes_catch_up() {
     for node in [&second, &third] {
         settle(node);
         assert_eq!(check(node.public, &all), Vec::<String>::new());
-        assert_eq!(node.status()["links"], all.len(), "in memory");
+        wait_until("all links in memory", || node.status()["links"] == all.len());
     }
     assert!(gaps(&second) > Some(0), "its places were trimmed away");
     assert_eq!(gaps(&third), Some(0), "a new node has no place to lose");

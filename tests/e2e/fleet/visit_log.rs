@@ -237,7 +237,8 @@ fn lost_blocks_make_lists_incomplete() {
 fn survive(back: impl Fn(&Server)) {
     let server = redis::Setup::new().append_only(true).start();
     let fleet = Fleet::new(2, &server.url());
-    let nodes = start(&fleet, 2);
+    let nodes = [0, 1].map(|number| logging(&fleet, number).expect("counter_regressed").start());
+    nodes.iter().for_each(settle);
     link(&nodes, "kept");
     nodes.iter().for_each(|node| follow(node, "kept", "before", 10));
     all_list(&nodes, &of_link("kept"), (20, true));

@@ -72,7 +72,11 @@ fn all_show(nodes: &[Node], slug: &str, expected: u64) {
 }
 
 fn start(fleet: &Fleet, nodes: usize) -> Vec<Node> {
-    let nodes: Vec<Node> = (0..nodes).map(|number| fleet.setup(number).expect("redis_away").start()).collect();
+    start_with(fleet, nodes, |setup| setup)
+}
+
+fn start_with(fleet: &Fleet, nodes: usize, of: impl Fn(Setup) -> Setup) -> Vec<Node> {
+    let nodes: Vec<Node> = (0..nodes).map(|number| of(fleet.setup(number)).expect("redis_away").start()).collect();
     nodes.iter().for_each(settle);
     nodes
 }
@@ -317,7 +321,7 @@ fn kills_count_no_visit_twice() {
 fn survive(cut: impl Fn(&Server), back: impl Fn(&Server)) {
     let server = redis::Setup::new().append_only(true).start();
     let fleet = Fleet::new(3, &server.url());
-    let nodes = start(&fleet, 3);
+    let nodes = start_with(&fleet, 3, |setup| setup.expect("counter_regressed"));
     link(&nodes, "kept");
     nodes.iter().for_each(|node| follow(node, "kept", 20));
     all_show(&nodes, "kept", 60);
