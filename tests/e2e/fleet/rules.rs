@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::support::destination_rules::{put_block, race_saves, remove_saved, rules, shortens};
-use crate::support::fleet::{Fleet, settle};
+use crate::support::destination_rules::{block_in_time, put_block, race_saves, remove_saved, rules, shortens};
+use crate::support::fleet::{Fleet, known, settle};
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::redis::{Reply, Server};
 use crate::support::sites::Sites;
@@ -38,25 +38,26 @@ fn saves_reach_all_nodes_and_later_ones() {
     let fleet = Fleet::new(3, &server.url());
     let nodes = start(&fleet);
     let first = rules(&nodes[0])["version"].clone();
-    let saved = put_block(nodes[0].admin, &first, "bad.example");
-    assert_eq!(saved.status, 200, "{}", saved.text());
+    let saved = block_in_time(nodes[0].admin, &first, "bad.example");
     // The other node need not have heard of the save to refuse one that would replace it.
-    let refused = put_block(nodes[1].admin, &first, "other.example").problem(409, ":rules-changed");
-    assert_eq!(refused["rules"], saved.json());
-    assert_eq!(rules(&nodes[1]), saved.json());
-    assert_eq!([shortens(&nodes[1], "bad.example"), shortens(&nodes[1], "file.example")], [400, 200]);
-    let second = put_block(nodes[1].admin, &saved.json()["version"], "other.example").json();
+    let refused = known(|| put_block(nodes[1].admin, &first, "other.example")).problem(409, ":rules-changed");
+    assert_eq!(refused["rules"], saved);
+    assert_eq!(rules(&nodes[1]), saved);
+    // Each core hears of it by itself.
+    let shortened = || [shortens(&nodes[1], "bad.example"), shortens(&nodes[1], "file.example")];
+    wait_until("the rules on the other node", || shortened() == [400, 200]);
+    let second = block_in_time(nodes[1].admin, &saved["version"], "other.example");
     wait_until("the rules of the other node", || rules(&nodes[0]) == second);
     let late = setup(&fleet, 2).start();
     assert_eq!(rules(&late), second, "a node that is ready has them");
-    assert_eq!(shortens(&late, "other.example"), 400);
+    wait_until("the rules on its cores", || shortens(&late, "other.example") == 400);
     // A return to the settings reaches all nodes as well, after a restart too.
-    assert_eq!(remove_saved(&late, &second["version"]).status, 200);
+    assert_eq!(known(|| remove_saved(&late, &second["version"])).status, 200);
     let [kept, stopped] = nodes;
     let restarted = stopped.kill().start();
     for node in [&kept, &restarted] {
         wait_until("the rules of the settings", || rules(node)["saved"] == Value::Null);
-        assert_eq!(shortens(node, "file.example"), 400);
+        wait_until("the same on the cores", || shortens(node, "file.example") == 400);
     }
     [late, kept, restarted].into_iter().for_each(|node| _ = node.terminate());
 }
@@ -79,8 +80,9 @@ fn saves_need_redis_and_outlast_its_data() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let nodes = start(&fleet);
-    let saved = put_block(nodes[0].admin, &rules(&nodes[0])["version"], "bad.example").json();
+    let saved = block_in_time(nodes[0].admin, &rules(&nodes[0])["version"], "bad.example");
     wait_until("the save on the other node", || rules(&nodes[1]) == saved);
+    wait_until("the save on all cores", || nodes.iter().all(|node| shortens(node, "bad.example") == 400));
     server.kill();
     let refused = put_block(nodes[1].admin, &saved["version"], "other.example").problem(503, ":unavailable");
     assert!(refused["detail"].as_str().unwrap().contains("Redis"), "{refused}");
@@ -110,7 +112,7 @@ fn members_of_later_versions_stay_in_redis() {
     }
     // Each refused save has exchanged the rules with Redis once more.
     for node in &nodes {
-        put_block(node.admin, &json!("0-0"), "other.example").problem(409, ":rules-changed");
+        known(|| put_block(node.admin, &json!("0-0"), "other.example")).problem(409, ":rules-changed");
     }
     assert_eq!(server.command(&["HGET", "{carom}:rules", "saved"]), entry.as_str());
     server.kill();
@@ -142,7 +144,7 @@ fn refused_keys_keep_no_rules_from_another_site() {
     let nodes = sites.start(|setup| setup.env("CAROM_BLOCK_HOSTS", "file.example").expect(refused));
     // Another program has replaced the keys of the second site.
     sites.servers[1].command(&["SET", "{carom}:apps", "no hash"]);
-    let saved = put_block(nodes[0].admin, &rules(&nodes[0])["version"], "berlin.example").json();
+    let saved = block_in_time(nodes[0].admin, &rules(&nodes[0])["version"], "berlin.example");
     wait_until("the save on all nodes", || nodes.iter().all(|node| rules(node) == saved));
     nodes.into_iter().for_each(|node| _ = node.terminate());
 }
@@ -152,9 +154,9 @@ fn saves_of_two_sites_merge() {
     let sites = Sites::new();
     let nodes = sites.start(|setup| setup.env("CAROM_BLOCK_HOSTS", "file.example"));
     let everywhere = |saved: &Value| nodes.iter().all(|node| rules(node) == *saved);
-    let first = put_block(nodes[0].admin, &rules(&nodes[0])["version"], "berlin.example").json();
+    let first = block_in_time(nodes[0].admin, &rules(&nodes[0])["version"], "berlin.example");
     wait_until("the save of the first site", || everywhere(&first));
-    let second = put_block(nodes[3].admin, &first["version"], "lisbon.example").json();
+    let second = block_in_time(nodes[3].admin, &first["version"], "lisbon.example");
     wait_until("the save of the second site", || everywhere(&second));
     assert_eq!(second["block"]["hosts"], json!(["lisbon.example"]));
     nodes.into_iter().for_each(|node| _ = node.terminate());

@@ -11,7 +11,9 @@ use crate::support::browser::{Browser, SCREEN};
 use crate::support::bulk::{code_of, many, send_all};
 use crate::support::cluster::Cluster;
 use crate::support::console::{at, press, says, shows};
-use crate::support::fleet::{Fleet, HOT_LIMIT, KEY, assert_redirects, known, open_links, redirects, settle, shared};
+use crate::support::fleet::{
+    Fleet, HOT_LIMIT, KEY, assert_redirects, changed, delete, known, open_links, redirects, settle, shared,
+};
 use crate::support::http::{SHORT_URLS, Wire, request};
 use crate::support::links::change;
 use crate::support::memory::{keeping, map_bytes};
@@ -83,10 +85,10 @@ fn links_of_other_nodes_are_fetched() {
     assert_eq!((read.status, read.json()["longUrl"].as_str()), (200, Some(TARGET)));
     // A change and a delete take effect at once on their node, and soon on others that have the link in memory.
     let moved = format!("{TARGET}/moved");
-    assert_eq!(change(&mut there, "slug", &json!({"longUrl": moved})).status, 200);
-    assert!(redirects(&nodes[1], "slug", &moved));
+    assert_eq!(changed(&nodes[1], "slug", &json!({"longUrl": moved})).status, 200);
+    assert_redirects(&nodes[1], "slug", &moved);
     wait_until("the change on the other node", || redirects(&nodes[0], "slug", &moved));
-    assert_eq!(there.delete("slug").status, 204);
+    delete(&nodes[1], "slug");
     assert_ne!(get(&nodes[1], "slug"), 302);
     wait_until("the delete on both nodes", || nodes.iter().all(|node| get(node, "slug") == 404));
     wait_until("a slug that no node has", || get(&nodes[0], "no-such-slug") == 404);

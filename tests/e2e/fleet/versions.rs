@@ -14,7 +14,7 @@ use carom_shards::Code;
 use serde_json::json;
 
 use crate::support::alarms::{alarms, is_seen};
-use crate::support::fleet::{Fleet, KEY, WITHIN, connect_as, is_marked, open_links, redirects, settle};
+use crate::support::fleet::{Fleet, KEY, WITHIN, connect_as, is_marked, known, open_links, redirects, settle};
 use crate::support::links::change;
 use crate::support::node::{Node, wait_until};
 use crate::support::redis::{Client, Reply, Server};
@@ -84,14 +84,17 @@ fn unknown_fields_survive_a_change() {
     for node in &nodes {
         wait_until("the link everywhere", || redirects(node, "slug", "https://example.org/slug"));
     }
-    let changed = change(&mut nodes[0].wire(), "slug", &json!({"longUrl": "https://example.org/changed"}));
+    // Redis may have made a change that it did not confirm in time, and makes it once more then.
+    let fields = json!({"longUrl": "https://example.org/changed"});
+    let changed = known(|| change(&mut nodes[0].wire(), "slug", &fields));
     assert_eq!(changed.status, 200, "{changed:?}");
     for node in &nodes {
         wait_until("the change everywhere", || redirects(node, "slug", "https://example.org/changed"));
         settle(node);
     }
     let now = in_redis(&mut redis, "slug");
-    assert_eq!((&*now.target, now.version.edit), ("https://example.org/changed", 1));
+    assert_eq!(&*now.target, "https://example.org/changed");
+    assert!(now.version.edit >= 1, "{:?}", now.version);
     assert_eq!(now.labels.unknown, UnknownFields::of(FIELD.0, FIELD.1));
     // The fields are on the disk of each node too, from where a node that has lost its Redis brings them back.
     nodes.into_iter().for_each(|node| _ = node.terminate());
