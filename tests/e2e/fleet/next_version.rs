@@ -16,7 +16,7 @@ use carom_model::replication::{Partition, State};
 use serde_json::json;
 
 use crate::support::alarms::{alarms, is_seen};
-use crate::support::fleet::{Fleet, HOT_LIMIT, is_marked, known, open_links, redirects, settle};
+use crate::support::fleet::{Fleet, HOT_LIMIT, changed, delete, is_marked, known, open_links, redirects, settle};
 use crate::support::fleet_clients::{self, Made};
 use crate::support::http::SHORT_URLS;
 use crate::support::links::change;
@@ -55,8 +55,8 @@ fn create_with(tags: &[&str], node: &Node, name: &str, made: &mut Vec<Made>) {
     for tag in tags {
         let (code, target) = (format!("{name}-{tag}"), format!("https://example.org/{name}/{tag}"));
         let body = json!({"longUrl": "https://example.org/first", "customSlug": code, "tags": [tag]});
-        assert_eq!(node.wire().create(&body).status, 200);
-        assert_eq!(change(&mut node.wire(), &code, &json!({"longUrl": target, "title": name})).status, 200);
+        assert_eq!(node.wire().create_named(&body).status, 200);
+        assert_eq!(changed(node, &code, &json!({"longUrl": target, "title": name})).status, 200);
         made.push(Made { code, target });
     }
 }
@@ -101,10 +101,10 @@ fn fleet_is_upgraded_under_load() {
     assert_eq!(kind(&server, &format!("after-{KIND_TAG}")), 'X');
     // An earlier link is written in the new form once it changes, and may be deleted in it.
     let (old, gone) = (format!("before-{KIND_TAG}"), format!("during-0-{KIND_TAG}"));
-    assert_eq!(change(&mut nodes[1].wire(), &old, &json!({"title": "changed"})).status, 200);
-    assert_eq!(change(&mut nodes[1].wire(), &gone, &json!({"title": "changed"})).status, 200);
+    assert_eq!(changed(&nodes[1], &old, &json!({"title": "changed"})).status, 200);
+    assert_eq!(changed(&nodes[1], &gone, &json!({"title": "changed"})).status, 200);
     assert_eq!((kind(&server, &old), kind(&server, &gone)), ('X', 'X'));
-    assert_eq!(nodes[0].wire().delete(&gone).status, 204);
+    delete(&nodes[0], &gone);
     made.retain(|link| link.code != gone);
     nodes.iter().for_each(settle);
     for node in &nodes {
@@ -145,9 +145,9 @@ fn marked_codes_are_read_after_the_upgrade() {
     server.command(&["HDEL", "{carom}:nodes", "n1"]);
     write(&[&newer], NEWEST + 1);
     let fields = json!({"longUrl": "https://example.org/new", "tags": [KIND_TAG]});
-    assert_eq!(change(&mut newer.wire(), "changed", &fields).status, 200);
+    assert_eq!(changed(&newer, "changed", &fields).status, 200);
     let body = json!({"longUrl": "https://example.org/new", "customSlug": "fresh", "tags": [KIND_TAG]});
-    assert_eq!(newer.wire().create(&body).status, 200);
+    assert_eq!(newer.wire().create_named(&body).status, 200);
     assert_eq!((kind(&server, "changed"), kind(&server, "fresh")), ('X', 'X'));
 
     let older = older.start();
@@ -230,7 +230,7 @@ fn replace_each(nodes: &mut Vec<Node>, setups: &[Setup], version: fn(Setup) -> S
             let replaced = version(setup.clone()).start();
             for (node, made) in nodes.iter().cycle().zip(load.made.iter().filter(|made| made.code.ends_with("plain"))) {
                 let title = json!({"title": format!("{number}")});
-                assert_eq!(change(&mut node.wire(), &made.code, &title).status, 200);
+                assert_eq!(changed(node, &made.code, &title).status, 200);
             }
             settle(&replaced);
             replaced
@@ -321,7 +321,7 @@ fn newer_nodes_change_kept_links() {
     write(&[&newer, &older], NEWEST + 1);
     for slug in ["kept", "changed", "gone"] {
         let body = json!({"longUrl": "https://example.org/first", "customSlug": slug, "tags": [RECORD_TAG]});
-        assert_eq!(newer.wire().create(&body).status, 200);
+        assert_eq!(newer.wire().create_named(&body).status, 200);
         wait_until("the link", || redirects(&older, slug, "https://example.org/first"));
     }
     [&newer, &older].into_iter().for_each(settle);
@@ -333,7 +333,7 @@ fn newer_nodes_change_kept_links() {
     // From now on the newer node writes what both read.
     write(&[&newer], NEWEST);
     let fields = json!({"longUrl": "https://example.org/second"});
-    assert_eq!(change(&mut newer.wire(), "changed", &fields).status, 200);
+    assert_eq!(changed(&newer, "changed", &fields).status, 200);
     assert_eq!(newer.wire().delete("gone").status, 204);
     wait_until("the change", || redirects(&older, "changed", "https://example.org/second"));
     wait_until("the delete", || older.wire().get("/gone").status == 404);
