@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::support::alarms::alarms;
 use crate::support::bulk::send_all;
 use crate::support::bypass;
-use crate::support::fleet::Fleet;
+use crate::support::fleet::{Fleet, settle};
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::node::{CAROM, Node, Setup, wait_until};
 use crate::support::redis::Server;
@@ -533,6 +533,8 @@ fn redis_list_outlives_an_outage() {
         setup.expect("redis_away").expect("allow_list_unreadable")
     };
     let mut nodes: Vec<Node> = (0..2).map(|number| setup(number).start()).collect();
+    // Without codes, a node creates no link for any host.
+    nodes.iter().for_each(settle);
     nodes.iter().for_each(|node| wait_for_host(node, "dynamic.example", true));
     set("{\"1\": \"other.example\"}");
     for node in &nodes {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::api_client::{ApiClient, JSON, new_key, run_app, try_run_app};
 use crate::support::bulk::{BULK, IMPORT};
 use crate::support::http::{Reply, SHORT_URLS, Wire};
-use crate::support::node::{CAROM, Node, Setup, wait_until, with_one_and_three_cores};
+use crate::support::node::{CAROM, Node, PATIENCE, Setup, wait_until, with_one_and_three_cores};
 
 const LINES: &str = "Content-Type: application/x-ndjson\r\n";
 const SINGLE_STEP: &str = "/rest/v3/short-urls/shorten";
@@ -281,7 +281,9 @@ fn creates_per_second_are_limited() {
         let url = json!({"longUrl": "https://example.org/"});
         let begin = Instant::now();
         let (mut made, mut refused) = (0, 0);
-        while begin.elapsed() < Duration::from_millis(1_500) {
+        // A busy machine may take longer for five creates, and for one that comes too early.
+        while begin.elapsed() < Duration::from_millis(1_500) || made < 5 || refused == 0 {
+            assert!(begin.elapsed() < PATIENCE, "{made} made, {refused} refused");
             let reply = ApiClient::new(&node, &slow).create(&url);
             let left = |reply: &Reply, name: &str| reply.field(name).unwrap().parse::<u64>().unwrap();
             assert_eq!(left(&reply, "x-ratelimit-limit"), 5);
@@ -306,17 +308,19 @@ fn creates_per_second_are_limited() {
         let results: Vec<Value> = answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(results.len(), 50);
         let told_when = |result: &&Value| result["status"] == 429 && result["error"]["retryAfter"] == 1;
-        assert!(results.iter().filter(told_when).count() >= 40, "{results:?}");
+        // Each time that the machine stands still, the app may create five more.
+        let lines_refused = results.iter().filter(told_when).count() as u64;
+        assert!(lines_refused >= 30, "{results:?}");
         // So is who calls as another shortener was called.
         let path = format!("/yourls-api.php?action=shorturl&format=json&url=https://example.org/&signature={slow}");
-        let told = (0..20).map(|_| node.wire().get(&path)).find(|reply| reply.status == 429).unwrap();
+        let told = (0..1_000).map(|_| node.wire().get(&path)).find(|reply| reply.status == 429).unwrap();
         assert_eq!(told.field("retry-after"), Some("1"));
         assert_eq!(told.field("x-ratelimit-limit"), Some("5"));
         let mut quick = ApiClient::new(&node, &quick);
         assert_eq!(quick.create(&url).field("x-ratelimit-limit"), Some("1000"));
         let status = node.status();
         let slow = status["apps"].as_array().unwrap().iter().find(|app| app["app"] == "slow").unwrap();
-        assert!(slow["limited"].as_u64() >= Some(refused + 40), "{slow}");
+        assert!(slow["limited"].as_u64() >= Some(refused + lines_refused), "{slow}");
         node.terminate();
     });
 }

@@ -151,8 +151,19 @@ fn key_expires_at_its_time() {
         let ending = run_app(&setup, &["add", "shop", "--expires", &carom_model::formats::dates::format(end_ms)]);
         let mut caller = ApiClient::new(&node, &ending);
         wait_until("the key", || caller.is_known(&node));
-        wait_until("the end of the key", || !caller.is_known(&node));
-        assert!(carom_telemetry::clock::unix_ms() >= end_ms / 1_000 * 1_000, "it ended too early");
+        // A core that stands still hears of the key later than the others.
+        let mut missing_since = None;
+        wait_until("the end of the key", || {
+            if caller.is_known(&node) {
+                missing_since = None;
+                return false;
+            }
+            let now_ms = carom_telemetry::clock::unix_ms();
+            let is_over = now_ms >= end_ms / 1_000 * 1_000;
+            let missing_ms = now_ms - *missing_since.get_or_insert(now_ms);
+            assert!(is_over || missing_ms < 5_000, "it ended too early");
+            is_over
+        });
         node.terminate();
     });
 }

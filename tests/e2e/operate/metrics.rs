@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::support::api_client;
 use crate::support::fleet::{self, settle};
 use crate::support::http::{SHORT_URLS, Wire};
-use crate::support::node::{Node, Setup, sum, wait_until};
+use crate::support::node::{Node, Setup, sum, wait_for, wait_until};
 use crate::support::redis::Server;
 use crate::support::tls::{Ca, NAME, open};
 
@@ -132,7 +132,10 @@ fn promtool_accepts_the_metrics() {
     let dir = tempfile::tempdir().unwrap();
     let redis = Server::start();
     let node = full_node(dir.path(), &redis);
-    let text = scrape(&node);
+    // A late heartbeat disconnects the node for a moment.
+    let text = wait_for("the metrics of a connected node", || {
+        Some(scrape(&node)).filter(|text| samples(text).get("carom_redis_connected") == Some(&1.0))
+    });
     assert_eq!(promtool(&["check", "metrics"], &text), "");
     for name in [
         "carom_redis_connected",
