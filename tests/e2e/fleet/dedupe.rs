@@ -10,9 +10,7 @@ use carom_shards::{Policy, RedirectStatus};
 use serde_json::{Value, json};
 
 use crate::support::cluster::Cluster;
-use crate::support::fleet::{
-    agreeing_rounds, all_but_one_are_shorter, assert_redirects, delete, known, settle, setup, with_usual_timeouts,
-};
+use crate::support::fleet::{agreeing_rounds, assert_redirects, delete, known, settle, setup, with_usual_timeouts};
 use crate::support::http::Wire;
 use crate::support::node::{Node, sum, wait_for, wait_until};
 use crate::support::redis::{Reply, Server};
@@ -182,27 +180,32 @@ fn stale_entry_is_replaced() {
     let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
     let nodes = start(2, &server.url(), folder.path());
     nodes[1].wire().shorten_as("other", "https://example.org/other");
-    nodes[1].wire().create_named(&json!({"longUrl": TARGET, "customSlug": "way", "redirectStatus": 308}));
-    let entry = entry_of(TARGET, &Policy::default());
-    let mut made = HashSet::new();
-    // Nobody, another URL, the same URL in another way, no code at all.
-    let times = ["nobody1", "other", "way", "no code: /", ""].map(|wrong| {
-        server.command(&["SET", &entry, wrong, "PX", "100000"]);
-        let begin = Instant::now();
-        let code = nodes[0].wire().shorten(TARGET);
-        let took = begin.elapsed();
-        // The link of the round before is here, and was used within the window.
-        made.insert(code.clone());
-        assert_eq!(made.len(), 1, "{wrong}: {made:?}");
-        assert_eq!(server.command(&["GET", &entry]), code.as_str(), "{wrong}");
-        assert_eq!(nodes[1].wire().shorten(TARGET), code, "{wrong}");
-        took
+    let mut made = None;
+    agreeing_rounds(&nodes, 1, |round| {
+        let (target, way) = (format!("{TARGET}/{round}"), format!("way-{round}"));
+        nodes[1].wire().create_named(&json!({"longUrl": target, "customSlug": way, "redirectStatus": 308}));
+        let entry = entry_of(&target, &Policy::default());
+        let (mut codes, mut slow, mut is_named) = (HashSet::new(), 0, true);
+        // Nobody, another URL, the same URL in another way, no code at all.
+        for wrong in ["nobody1", "other", &way, "no code: /", ""] {
+            server.command(&["SET", &entry, wrong, "PX", "100000"]);
+            let begin = Instant::now();
+            // The link of the entry before is here, and was used within the window.
+            let code = nodes[0].wire().shorten(&target);
+            slow += usize::from(begin.elapsed() >= Duration::from_secs(1));
+            is_named &= server.command(&["GET", &entry]) == code.as_str();
+            codes.extend([code, nodes[1].wire().shorten(&target)]);
+            println!("{wrong:?} at {target}: {codes:?}, {slow} slow ones, replaced: {is_named}");
+        }
+        let is_one = codes.len() == 1;
+        made = Some((target, entry, codes));
+        is_one && is_named && slow < 2
     });
-    all_but_one_are_shorter(times, Duration::from_secs(1));
     // Something else lies there: a link is made, or found, without Redis.
+    let (target, entry, codes) = made.expect("there was a round");
     server.command(&["DEL", &entry]);
     server.command(&["LPUSH", &entry, "x"]);
-    assert!(made.contains(&nodes[0].wire().shorten(TARGET)));
+    assert!(codes.contains(&nodes[0].wire().shorten(&target)));
     let other = "https://example.org/third";
     server.command(&["LPUSH", &entry_of(other, &Policy::default()), "x"]);
     let code = nodes[0].wire().shorten(other);
@@ -218,9 +221,10 @@ fn deleted_link_is_not_reused() {
         let fields = if round % 2 == 0 { json!({"longUrl": target}) } else { find(&target) };
         let code = nodes[0].wire().create(&fields).code();
         // All of them have it.
-        wait_until("the link everywhere", || {
-            nodes.iter().all(|node| node.wire().create(&find(&target)).code() == code)
-        });
+        let have_it = || nodes.iter().all(|node| node.wire().create(&find(&target)).code() == code);
+        if !(0..20).any(|_| have_it()) {
+            return false;
+        }
         delete(&nodes[round % 3], &code);
         // At once, on a node that may not have heard of it.
         let next = nodes[(round + 1) % 3].wire().create(&fields).code();
