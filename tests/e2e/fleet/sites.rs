@@ -174,7 +174,7 @@ fn visits_of_both_sites_add_up() {
     nodes[0].wire().shorten_as("counted", "https://example.org/counted");
     all_have(&nodes, "counted", "https://example.org/counted");
     let total = |node: &Node| {
-        let told = node.wire().get(&format!("{SHORT_URLS}/counted/visits")).json();
+        let told = known(|| node.wire().get(&format!("{SHORT_URLS}/counted/visits"))).json();
         told["visits"]["summary"]["total"].as_u64().unwrap()
     };
     let visit = |times: u64| {
@@ -212,7 +212,7 @@ fn lost_batches_come_as_a_snapshot() {
     sites.part();
     are_apart(&nodes);
     let total = |node: &Node| {
-        let told = node.wire().get(&format!("{SHORT_URLS}/counted/visits")).json();
+        let told = known(|| node.wire().get(&format!("{SHORT_URLS}/counted/visits"))).json();
         told["visits"]["summary"]["total"].as_u64().unwrap()
     };
     let before = total(&nodes[0]);

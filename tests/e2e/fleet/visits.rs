@@ -36,7 +36,7 @@ fn follow(node: &Node, slug: &str, times: u64) {
 }
 
 fn visits(node: &Node, slug: &str) -> Value {
-    node.wire().get(&format!("{SHORT_URLS}/{slug}/visits")).json()["visits"].clone()
+    known(|| node.wire().get(&format!("{SHORT_URLS}/{slug}/visits"))).json()["visits"].clone()
 }
 
 fn total(node: &Node, slug: &str) -> u64 {
