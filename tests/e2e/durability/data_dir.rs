@@ -13,9 +13,9 @@ use tempfile::TempDir;
 
 use crate::support::alarms::alarms;
 use crate::support::api_client::{ApiClient, JSON};
-use crate::support::fleet::settle;
+use crate::support::fleet::{LATE, known, settle};
 use crate::support::http::SHORT_URLS;
-use crate::support::node::{Node, Setup};
+use crate::support::node::{Node, Setup, wait_until};
 use crate::support::redis::Server;
 
 /// A copy of the data directory of an earlier version, and what its links must answer.
@@ -142,9 +142,11 @@ fn new_node(earlier: &Earlier, server: &Server, dir: &Path) -> Node {
         .env("CAROM_BASE_URL", "http://carom.test")
         .env("CAROM_DOMAINS_SERVE", "http://go.test")
         .env("CAROM_LINKS_KEEP_EXPIRED", "forever")
+        .env("CAROM_FLEET_ANSWER_MS", "1000")
+        .env("CAROM_FLEET_LOOK_UP_MS", "1000")
         .argument("--redis")
         .argument(server.url());
-    let node = setup.start();
+    let node = LATE.into_iter().fold(setup, Setup::expect).start();
     settle(&node);
     node
 }
@@ -155,15 +157,16 @@ fn earlier_redis_reads_as_recorded() {
         let (server, dir) = (Server::start(), tempfile::tempdir().unwrap());
         let node = new_node(&earlier, &server, dir.path());
         let mut ops = ApiClient::new(&node, &earlier.ops);
-        assert!(ops.is_known(&node));
+        wait_until("the key on every core", || ops.is_known(&node));
         for link in &earlier.links {
             // Each node counts its own visits.
             check_record(&mut ops, link, &["visitsSummary"]);
             check_redirect(&node, link);
         }
-        assert_eq!(ops.get(&format!("{SHORT_URLS}/deleted")).status, 404);
-        assert_eq!(alarms(&node.status()), Vec::<&str>::new());
-        assert_eq!(ops.ask("PATCH", &format!("{SHORT_URLS}/tagged"), JSON, "{\"tags\": [\"new\"]}").status, 200);
+        assert_eq!(known(|| ops.get(&format!("{SHORT_URLS}/deleted"))).status, 404);
+        wait_until("no alarm", || alarms(&node.status()).is_empty());
+        let tagged = format!("{SHORT_URLS}/tagged");
+        assert_eq!(known(|| ops.ask("PATCH", &tagged, JSON, "{\"tags\": [\"new\"]}")).status, 200);
         ops.shorten("https://example.org/new");
         settle(&node);
         drop(ops);

@@ -5,9 +5,8 @@ use carom_telemetry::clock::unix_ms;
 use serde_json::json;
 
 use super::{all_events, types_and_codes};
-use crate::support::fleet::{Fleet, settle};
+use crate::support::fleet::{Fleet, changed, settle};
 use crate::support::http::SHORT_URLS;
-use crate::support::links::change;
 use crate::support::node::{Node, wait_until};
 use crate::support::redis::Server;
 
@@ -27,13 +26,15 @@ fn each_change_is_an_event_of_its_origin() {
     let nodes: Vec<Node> = (0..2).map(|number| setup(number).start()).collect();
     nodes.iter().for_each(settle);
     let (mut one, mut two) = (nodes[0].wire(), nodes[1].wire());
-    one.create(&json!({"longUrl": TARGET, "customSlug": "slug", "title": "First"}));
+    let made = one.create_named(&json!({"longUrl": TARGET, "customSlug": "slug", "title": "First"}));
+    assert_eq!(made.status, 200, "{}", made.text());
     wait_until("the link on the other node", || reads(&nodes[1], "slug", "First"));
-    change(&mut two, "slug", &json!({"title": "Second"}));
+    assert_eq!(changed(&nodes[1], "slug", &json!({"title": "Second"})).status, 200);
     wait_until("the change on the first node", || reads(&nodes[0], "slug", "Second"));
     assert_eq!(one.delete("slug").status, 204);
     let ended = dates::format(unix_ms() - 2_000);
-    two.create(&json!({"longUrl": TARGET, "customSlug": "old", "validUntil": ended}));
+    let made = two.create_named(&json!({"longUrl": TARGET, "customSlug": "old", "validUntil": ended}));
+    assert_eq!(made.status, 200, "{}", made.text());
     let of = |node: &Node| types_and_codes(&all_events(node));
     let is_removed = |(kind, code): &(String, String)| kind == "link.deleted" && code == "old";
     wait_until("the removal", || nodes.iter().any(|node| of(node).iter().any(is_removed)));

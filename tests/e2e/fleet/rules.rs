@@ -93,8 +93,7 @@ fn saves_need_redis_and_outlast_its_data() {
     server.start_again_empty();
     nodes.iter().for_each(settle);
     wait_until("the save in Redis", || server.command(&["HEXISTS", "{carom}:rules", "saved"]).to_number() == 1);
-    let later = || put_block(nodes[1].admin, &saved["version"], "other.example").status;
-    wait_until("a node that saves again", || later() == 200);
+    block_in_time(nodes[1].admin, &saved["version"], "other.example");
     wait_until("the later save", || rules(&nodes[0])["block"]["hosts"] == json!(["other.example"]));
     nodes.into_iter().for_each(|node| _ = node.terminate());
 }

@@ -7,7 +7,7 @@ use super::look;
 use crate::support::api_client::{ApiClient, new_key};
 use crate::support::browser::Browser;
 use crate::support::console::{at, enter_key};
-use crate::support::fleet::{Fleet, redirects, settle};
+use crate::support::fleet::{Fleet, known, redirects, settle};
 use crate::support::http::Wire;
 use crate::support::node::{Node, wait_until};
 use crate::support::redis::Server;
@@ -36,7 +36,7 @@ fn start(fleet: &Fleet) -> (Vec<Node>, String) {
 fn visit_all(nodes: &[Node], code: &str, is_over: &AtomicBool) {
     let mut wires: Vec<Wire> = nodes.iter().map(Node::wire).collect();
     while !is_over.load(Ordering::Relaxed) {
-        wires.iter_mut().for_each(|wire| assert_eq!(wire.get(&format!("/{code}")).status, 302));
+        wires.iter_mut().for_each(|wire| assert_eq!(known(|| wire.get(&format!("/{code}"))).status, 302));
         std::thread::sleep(PAUSE);
     }
 }
