@@ -4,7 +4,7 @@ use carom_shards::{CodeLength, CodeSecret, CodeSpace, CounterValue};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::fleet::{Fleet, KEY, all_but_one_are_shorter, known, settle, setup, stored_members};
+use crate::support::fleet::{Fleet, KEY, known, most_are_shorter, settle, setup, stored_members};
 use crate::support::http::{Reply, Wire};
 use crate::support::node::{Dice, Node, Setup, wait_until};
 use crate::support::proxy::{Mode, Proxy};
@@ -190,7 +190,7 @@ fn leased_codes_that_nobody_used_are_missing() {
         println!("{status} after {:?}", begun.elapsed());
         begun.elapsed()
     });
-    all_but_one_are_shorter(times, std::time::Duration::from_secs(5));
+    most_are_shorter(times, std::time::Duration::from_secs(5));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::support::api_client::new_key;
 use crate::support::browser::{Browser, SCREEN};
 use crate::support::cli_user::{CliRan, CliUser};
 use crate::support::console::{at, says};
-use crate::support::fleet::{all_but_one_are_shorter, delete, known, settle, setup};
+use crate::support::fleet::{delete, known, most_are_shorter, settle, setup};
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::links::change;
 use crate::support::node::{Node, Setup, wait_for, wait_until};
@@ -91,7 +91,7 @@ fn each_site_goes_on_alone() {
             made.push((slug, target));
             begun.elapsed()
         });
-        all_but_one_are_shorter(times, CREATES_MAX);
+        most_are_shorter(times, CREATES_MAX);
     }
     // A link of the other site is not missing, and neither is any other code.
     for (code, _) in [&made[0], &made[1]] {

@@ -182,10 +182,11 @@ pub(crate) fn is_usually_within_a_second(mut times: Vec<Duration>) {
     assert!(usual < Duration::from_secs(1), "{times:?}");
 }
 
-/// Checks that all of these times but one are shorter than `most`: a machine that stands still makes one longer.
-pub(crate) fn all_but_one_are_shorter<const N: usize>(mut times: [Duration; N], most: Duration) {
+/// Checks that more than half of these times are shorter than `longest`: a machine that stands still makes some longer, and a wait that
+/// should not be makes all longer.
+pub(crate) fn most_are_shorter<const N: usize>(mut times: [Duration; N], longest: Duration) {
     times.sort_unstable();
-    assert!(times[N - 2] < most, "{times:?}");
+    assert!(times[N / 2] < longest, "{times:?}");
 }
 
 /// Checks that a node answers every request for a code with 503, because only a later version can read its state.
