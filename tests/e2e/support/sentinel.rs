@@ -124,8 +124,11 @@ mod tests {
     #[test]
     fn sentinels_replace_masters() {
         let sentinels = Sentinels::start();
-        assert_eq!(sentinels.master(), 0);
-        sentinels.server(0).command(&["SET", "a", "1"]);
+        // The sentinels replace a master that stands still for half a second, as on a busy machine.
+        wait_until("a write on a master", || {
+            sentinels.server(sentinels.master()).command(&["SET", "a", "1"]) == "OK"
+                && sentinels.replicas().iter().all(|replica| sentinels.server(*replica).command(&["GET", "a"]) == "1")
+        });
         let second = sentinels.failover();
         sentinels.wait_until_whole();
         assert_eq!(sentinels.server(second).command(&["GET", "a"]), "1");
