@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::api_client::{ApiClient, JSON, new_key, run_app, with_key_of_long_ago};
 use crate::support::fleet::{Fleet, WITHIN, connect, known, settle};
 use crate::support::http::{SHORT_URLS, Wire};
-use crate::support::node::{Node, Setup, wait_until};
+use crate::support::node::{Node, Setup, wait_for, wait_until};
 use crate::support::redis::{Reply, Server};
 
 /// A node of a Redis that comes back empty. The node prepares codes until its reserve is full, which takes seconds on a busy
@@ -53,7 +53,13 @@ fn nodes_share_keys() {
     nodes.iter().for_each(settle);
     wait_until("keys in the new Redis", || !server.command(&["KEYS", "*:apps"]).list().is_empty());
     let late = Fleet::new(3, &server.url());
-    let third = of_emptied_redis(&late, 2).argument("--listen").argument("0.0.0.0:0").start();
+    // A public node starts only with keys, which it has from Redis alone, and Redis may be too slow for its first start.
+    let setup = of_emptied_redis(&late, 2).argument("--listen").argument("0.0.0.0:0");
+    let third = wait_for("a public node with the keys of the fleet", || match setup.start_or_fail() {
+        Ok(node) => Some(node),
+        Err((20, _)) => None,
+        Err((code, log)) => panic!("{code}: {log}"),
+    });
     let public = SocketAddr::from(([127, 0, 0, 1], third.public.port()));
     let ask = |key: &str| Wire::open(public).ask("GET", SHORT_URLS, &format!("X-Api-Key: {key}\r\n"), b"").status;
     wait_until("the keys of the fleet on a new node", || ask(&first) == 200);
