@@ -56,6 +56,7 @@ use crate::services::api_keys;
 use crate::services::api_keys::file;
 use crate::services::certificates::{Certificates, Reload};
 use crate::services::loader::LoadPace;
+use crate::services::replication::redis::RedisError;
 use crate::services::threads::priority;
 use crate::startup::data_dir::lock;
 use crate::startup::domains::own_authorities;
@@ -111,20 +112,28 @@ fn run(settings: &Settings, receive: impl FnOnce() -> Result<SignalInbox, Exit>)
 /// If the keys cannot be read, or the settings require keys and there are none.
 fn keys(settings: &Settings) -> Result<(Registry, bool), Exit> {
     let mut keys = crate::startup::data_dir::api_keys(&settings.data_dir)?.pruned(unix_ms());
-    let mut is_unsure = false;
+    let mut failure = None;
     // A node that has synchronised with its fleet has a file, even if that has no keys.
     if !file::exists(&settings.data_dir)
         && let Some((mut redis, _)) = fleet::redis(settings)?
     {
         match api_keys::share(&mut redis, &keys) {
             Ok(shared) => _ = keys.merge(&shared.theirs),
-            Err(_) => is_unsure = true,
+            Err(error) => failure = Some(error),
         }
     }
     if !keys.had_keys() {
-        settings.may_go_without_keys()?;
+        let why = failure.as_ref();
+        settings.may_go_without_keys().map_err(|errors| why.map_or_else(|| errors.into(), keys_unknown))?;
     }
-    Ok((keys, is_unsure))
+    Ok((keys, failure.is_some()))
+}
+
+/// Returns the end of a public node that cannot ask Redis for keys. Unlike [`Reason::PublicWithoutOpen`], it may pass by
+/// itself, so the service manager starts the node again.
+fn keys_unknown(error: &RedisError) -> Exit {
+    let what = format!("other machines reach this node, and it cannot ask its fleet for API keys: {error}");
+    Exit::new(Reason::Incomplete, what).with_remedy("start it again once Redis answers")
 }
 
 /// Returns the limits of the cores and of the admin listener, within the limit on open files.

@@ -57,7 +57,7 @@ fn nodes_share_keys() {
     let setup = of_emptied_redis(&late, 2).argument("--listen").argument("0.0.0.0:0");
     let third = wait_for("a public node with the keys of the fleet", || match setup.start_or_fail() {
         Ok(node) => Some(node),
-        Err((20, _)) => None,
+        Err((1, log)) if log.contains("cannot ask its fleet for API keys") => None,
         Err((code, log)) => panic!("{code}: {log}"),
     });
     let public = SocketAddr::from(([127, 0, 0, 1], third.public.port()));
@@ -69,6 +69,21 @@ fn nodes_share_keys() {
     drop((callers, others));
     third.terminate();
     nodes.into_iter().for_each(|node| _ = node.terminate());
+}
+
+#[test]
+fn public_node_asks_for_keys_of_a_silent_fleet_again() {
+    let server = Server::start();
+    let fleet = Fleet::new(1, &server.url());
+    server.kill();
+    let setup = fleet.setup(0).argument("--listen").argument("0.0.0.0:0");
+    // Not the status of a public node without keys, after which the service manager does not start it again.
+    let (status, log) = setup.start_or_fail().expect_err("it does not know whether the fleet has keys");
+    assert_eq!(status, 1, "{log}");
+    assert!(log.contains("cannot ask its fleet for API keys"), "{log}");
+    assert!(log.contains("start it again once Redis answers"), "{log}");
+    server.start_again();
+    wait_until("a fleet that has no keys", || setup.start_or_fail().expect_err("it has none").0 == 20);
 }
 
 #[test]
