@@ -145,7 +145,7 @@ mod tests {
         let (queue, threads) = start(node.fetcher_setup()).unwrap();
         for (token, code) in [(0, "abc"), (1, "moved"), (2, "gone"), (3, "never"), (4, "newer")] {
             let code = Code::parse(code.as_bytes()).unwrap();
-            // Whoever asks waits for longer than any stall of the machine.
+            // The deadline is longer than any stall of the machine.
             let since = Instant::now() + 10 * FETCH_TIME_MAX;
             queue.send(LookupRequest::new(code, CoreId(0), token, since)).unwrap();
         }
