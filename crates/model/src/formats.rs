@@ -2,3 +2,4 @@
 
 pub mod dates;
 pub mod json_file;
+pub(crate) mod later_members;

@@ -10,6 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::hosts::HostPattern;
 use crate::formats::json_file::{self, Malformed};
+use crate::formats::later_members::LaterMembers;
 
 /// The hosts of the allow list and of the block list, without those of their sources.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -34,28 +35,6 @@ impl RuleHosts {
     fn to_json(&self) -> Value {
         let texts = |list: &[HostPattern]| -> Vec<String> { list.iter().map(ToString::to_string).collect() };
         json!({"allow": texts(&self.allow), "block": texts(&self.block)})
-    }
-}
-
-/// Members of a stored object that only a later version knows, as the text of a JSON object; empty if there are none.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-struct LaterMembers(String);
-
-impl LaterMembers {
-    /// Returns the members of an object that are not among the `known` ones.
-    fn of(object: &Map<String, Value>, known: &[&str]) -> LaterMembers {
-        let later = object.iter().filter(|(name, _)| !known.contains(&name.as_str()));
-        let later: Map<String, Value> = later.map(|(name, value)| (name.clone(), value.clone())).collect();
-        LaterMembers(if later.is_empty() { String::new() } else { Value::Object(later).to_string() })
-    }
-
-    /// Adds the members to an object.
-    fn add_to(&self, object: &mut Value) {
-        if self.0.is_empty() {
-            return;
-        }
-        let later: Map<String, Value> = serde_json::from_str(&self.0).expect("it is the text of an object");
-        object.as_object_mut().expect("only an object has members").extend(later);
     }
 }
 

@@ -1,0 +1,75 @@
+//! Members of stored JSON objects that only a later version knows.
+//!
+//! Nodes of several versions share such objects during an upgrade. A node decodes them and encodes them again, for its file,
+//! for an emptied Redis and for the other site. It keeps the members that it does not know, so that none is lost on the way.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+/// The value of a member that only a later version knows.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct LaterValue {
+    /// The JSON text; `None` for null.
+    text: Option<String>,
+}
+
+impl LaterValue {
+    fn of(value: &Value) -> LaterValue {
+        LaterValue { text: (!value.is_null()).then(|| value.to_string()) }
+    }
+
+    fn to_value(&self) -> Value {
+        let text = self.text.as_ref();
+        text.map_or(Value::Null, |text| serde_json::from_str(text).expect("it is the text of a value"))
+    }
+}
+
+/// Members of a stored object that only a later version knows, by their names.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct LaterMembers(BTreeMap<String, LaterValue>);
+
+impl LaterMembers {
+    /// Returns the members of an object that are not among the `known` ones.
+    pub(crate) fn of(object: &Map<String, Value>, known: &[&str]) -> LaterMembers {
+        let later = object.iter().filter(|(name, _)| !known.contains(&name.as_str()));
+        LaterMembers(later.map(|(name, value)| (name.clone(), LaterValue::of(value))).collect())
+    }
+
+    /// Adds the members to an object.
+    pub(crate) fn add_to(&self, object: &mut Value) {
+        if self.0.is_empty() {
+            return;
+        }
+        let members = object.as_object_mut().expect("only an object has members");
+        members.extend(self.0.iter().map(|(name, value)| (name.clone(), value.to_value())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn later(object: &Value) -> LaterMembers {
+        LaterMembers::of(object.as_object().unwrap(), &["known"])
+    }
+
+    #[test]
+    fn unknown_members_are_written_again() {
+        let object = json!({"known": 1, "list": [{"a": null}, 1.5, "\u{e9}\n"], "no": null, "number": u64::MAX});
+        let mut written = json!({"known": 2});
+        later(&object).add_to(&mut written);
+        let expected = json!({"known": 2, "list": [{"a": null}, 1.5, "\u{e9}\n"], "no": null, "number": u64::MAX});
+        assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn objects_without_unknown_members_have_none() {
+        let none = later(&json!({"known": 1}));
+        assert_eq!(none, LaterMembers::default());
+        let mut null = Value::Null;
+        none.add_to(&mut null);
+        assert_eq!(null, Value::Null, "it need not be an object");
+    }
+}
