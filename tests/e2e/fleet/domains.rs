@@ -7,8 +7,11 @@ use crate::support::fleet::{Fleet, agreeing_rounds, changed, delete, known, sett
 use crate::support::http::Wire;
 use crate::support::node::{Node, wait_for, wait_until};
 use crate::support::redis::{Reply, Server};
+use crate::support::sites::Sites;
 
 const TARGET: &str = "https://example.org/";
+
+const REDIRECTS: &str = "/rest/v3/domains/redirects";
 
 /// Two nodes, each with the same domains.
 fn start(fleet: &Fleet) -> Vec<Node> {
@@ -124,7 +127,6 @@ fn slug_is_unique_per_domain() {
 
 #[test]
 fn changed_redirects_reach_all_nodes() {
-    const PATH: &str = "/rest/v3/domains/redirects";
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let setup = |number| {
@@ -133,7 +135,7 @@ fn changed_redirects_reach_all_nodes() {
     };
     let nodes: Vec<Node> = (0..2).map(|number| setup(number).start()).collect();
     nodes.iter().for_each(settle);
-    let edit = |node: &Node, body: Value| node.wire().ask("PATCH", PATH, JSON, body.to_string().as_bytes());
+    let edit = |node: &Node, body: Value| node.wire().ask("PATCH", REDIRECTS, JSON, body.to_string().as_bytes());
     let lost = |path: &str| format!("{TARGET}{path}");
     assert_eq!(edit(&nodes[0], json!({"domain": "go.test", "invalidShortUrlRedirect": lost("a")})).status, 200);
     wait_until("the redirect on the other node", || leads(&nodes[1], "go.test", "none", false) == lost("a"));
@@ -161,6 +163,72 @@ fn changed_redirects_reach_all_nodes() {
     nodes.into_iter().for_each(|node| _ = node.terminate());
 }
 
+/// Redirects of a later version: one with a member that this version does not know, and one of a kind that it does not know.
+fn later_redirects() -> Value {
+    let stamp_ms = 4_102_444_800_000_u64;
+    let home = json!({"stampMs": stamp_ms, "url": format!("{TARGET}later"), "status": 301});
+    json!({"baseUrlRedirect": home, "botRedirect": {"stampMs": stamp_ms, "url": TARGET}})
+}
+
+/// The redirects of a domain in Redis; null if there are none.
+fn redirects_in(server: &Server) -> Value {
+    let Reply::Text(text) = server.command(&["HGET", "{carom}:domains", "go.test"]) else { return Value::Null };
+    serde_json::from_slice(&text).unwrap()
+}
+
+#[test]
+fn members_of_later_versions_stay_in_redis() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let setup = |number| {
+        let setup = fleet.setup(number).argument("--base-url").argument("https://s.test");
+        setup.env("CAROM_DOMAINS_SERVE", "https://go.test, https://own.test").expect("Redis").expect("redis")
+    };
+    let nodes = [0, 1].map(|number| setup(number).start());
+    nodes.iter().for_each(settle);
+    // With a space that this version does not write.
+    let entry = format!(" {}", later_redirects());
+    server.command(&["HSET", "{carom}:domains", "go.test", &entry]);
+    for node in &nodes {
+        let is_read = || leads(node, "go.test", "", false) == format!("{TARGET}later");
+        wait_until("the redirect of a later version", is_read);
+    }
+    let edit = |node: &Node, domain: &str| {
+        let body = json!({"domain": domain, "invalidShortUrlRedirect": TARGET}).to_string();
+        assert_eq!(node.wire().ask("PATCH", REDIRECTS, JSON, body.as_bytes()).status, 200);
+    };
+    // Each change of another domain has exchanged the redirects with Redis once more.
+    nodes.iter().for_each(|node| edit(node, "own.test"));
+    assert_eq!(server.command(&["HGET", "{carom}:domains", "go.test"]), entry.as_str());
+    let (later, fields) = (later_redirects(), ["baseUrlRedirect", "botRedirect"]);
+    let has_all = || {
+        let held = redirects_in(&server);
+        held["invalidShortUrlRedirect"]["url"] == TARGET && fields.into_iter().all(|field| held[field] == later[field])
+    };
+    edit(&nodes[0], "go.test");
+    wait_until("a change beside those of a later version", has_all);
+    let changed = || leads(&nodes[1], "go.test", "none", true) == TARGET;
+    wait_until("the change on the other node", changed);
+    server.kill();
+    server.start_again_empty();
+    wait_until("the redirects from the files of the nodes", has_all);
+    nodes.into_iter().for_each(|node| _ = node.terminate());
+}
+
+#[test]
+fn members_of_later_versions_cross_sites() {
+    let sites = Sites::new();
+    let nodes = sites.start(|setup| {
+        let setup = setup.argument("--base-url").argument("https://s.test");
+        setup.env("CAROM_DOMAINS_SERVE", "https://go.test")
+    });
+    sites.servers[0].command(&["HSET", "{carom}:domains", "go.test", &later_redirects().to_string()]);
+    wait_until("the redirects at the other site", || redirects_in(&sites.servers[1]) == later_redirects());
+    let is_read = |node: &Node| leads(node, "go.test", "", false) == format!("{TARGET}later");
+    wait_until("the redirect on all nodes", || nodes.iter().all(is_read));
+    nodes.into_iter().for_each(|node| _ = node.terminate());
+}
+
 #[test]
 fn unreadable_redirects_are_reported_and_kept() {
     let server = Server::start();
@@ -171,7 +239,7 @@ fn unreadable_redirects_are_reported_and_kept() {
     settle(&node);
     let edit = |path: &str| {
         let body = json!({"domain": "go.test", "baseUrlRedirect": format!("{TARGET}{path}")}).to_string();
-        node.wire().ask("PATCH", "/rest/v3/domains/redirects", JSON, body.as_bytes()).status
+        node.wire().ask("PATCH", REDIRECTS, JSON, body.as_bytes()).status
     };
     assert_eq!(edit("a"), 200);
     let of_later_version = r#"{"baseUrlRedirect": 7}"#;
@@ -185,7 +253,6 @@ fn unreadable_redirects_are_reported_and_kept() {
 
 #[test]
 fn concurrent_changes_are_all_in_redis() {
-    const PATH: &str = "/rest/v3/domains/redirects";
     const FIELDS: [&str; 2] = ["baseUrlRedirect", "invalidShortUrlRedirect"];
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
@@ -203,7 +270,7 @@ fn concurrent_changes_are_all_in_redis() {
         std::thread::scope(|scope| {
             for (wire, field) in wires.iter_mut().zip(FIELDS) {
                 let body = json!({"domain": "go.test", field: target}).to_string();
-                scope.spawn(move || assert_eq!(wire.ask("PATCH", PATH, JSON, body.as_bytes()).status, 200));
+                scope.spawn(move || assert_eq!(wire.ask("PATCH", REDIRECTS, JSON, body.as_bytes()).status, 200));
             }
         });
         let has_both = || {

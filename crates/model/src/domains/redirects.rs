@@ -1,8 +1,8 @@
 //! Redirects of domains for requests that find no link, and their changes at run time.
 //!
 //! Settings give each domain its redirects. A change replaces one of them, also on later starts. Changes merge: for each
-//! redirect the latest change wins, so that copies on several nodes converge in whatever order they meet. Pure: the time
-//! is passed in.
+//! redirect the latest change wins, so that copies on several nodes converge in whatever order they meet. What a later
+//! version has written stays: members of changes, and changes of further kinds. Pure: the time is passed in.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{DomainIndex, DomainName, Domains, Targets, UnknownHost};
 use crate::destination::long_url::LongUrl;
 use crate::formats::json_file::{self, Malformed};
+use crate::formats::later_members::LaterMembers;
 
 /// The request that a redirect of a domain answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,25 +138,68 @@ impl DomainRedirects {
     }
 }
 
-/// A redirect that replaces the one of the settings; `None` inside for no redirect.
+/// A redirect that replaces the one of the settings; `None` inside for no redirect. A copy that lacks the members of a later
+/// version gives way to one that has them: a node of an earlier version may have dropped them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct RedirectChange {
     /// Orders the changes of one redirect: milliseconds since 1970 UTC, but later than the change that it follows.
     stamp_ms: u64,
     target: Option<String>,
+    /// Later members of the change. The next change replaces them, because they describe this one.
+    later: LaterMembers,
+}
+
+/// The members of a change that this version knows.
+const MEMBERS: [&str; 2] = ["stampMs", "url"];
+
+/// The changes of redirects of one domain.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct DomainChanges {
+    /// The change of each kind, in the order of [`TargetKind::ALL`].
+    changes: [Option<RedirectChange>; TargetKind::ALL.len()],
+    /// Changes of kinds that only a later version knows. They have stamps as well.
+    later: LaterMembers,
+}
+
+impl DomainChanges {
+    /// Merges another copy. Returns true if anything changed.
+    fn merge(&mut self, other: &DomainChanges) -> bool {
+        let mut is_more = self.later.merge(&other.later);
+        for (mine, theirs) in self.changes.iter_mut().zip(&other.changes) {
+            if *mine < *theirs {
+                mine.clone_from(theirs);
+                is_more = true;
+            }
+        }
+        is_more
+    }
+
+    /// Returns the stored form.
+    fn to_entry(&self) -> Value {
+        let field = |(kind, change): (TargetKind, &Option<RedirectChange>)| {
+            let change = change.as_ref()?;
+            let mut value = json!({"stampMs": change.stamp_ms, "url": change.target});
+            change.later.add_to(&mut value);
+            Some((kind.field().to_owned(), value))
+        };
+        let mut entry: Value = TargetKind::ALL.into_iter().zip(&self.changes).filter_map(field).collect();
+        self.later.add_to(&mut entry);
+        entry
+    }
 }
 
 /// Changes of redirects at run time, of all domains. Copies of it merge without conflicts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct RedirectChanges(BTreeMap<DomainName, [Option<RedirectChange>; TargetKind::ALL.len()]>);
+pub struct RedirectChanges(BTreeMap<DomainName, DomainChanges>);
 
 impl RedirectChanges {
     /// Replaces a redirect of a domain at `now_ms`, in milliseconds since 1970 UTC. The change is later than all known
     /// ones of this redirect, even if the clock of the node that made them is ahead.
     pub fn set(&mut self, domain: &DomainName, kind: TargetKind, target: Option<LongUrl>, now_ms: u64) {
-        let place = &mut self.0.entry(domain.clone()).or_default()[kind as usize];
+        let place = &mut self.0.entry(domain.clone()).or_default().changes[kind as usize];
         let after = place.as_ref().map_or(0, |change| change.stamp_ms.saturating_add(1));
-        let change = RedirectChange { stamp_ms: now_ms.max(after), target: target.map(String::from) };
+        let (stamp_ms, target) = (now_ms.max(after), target.map(String::from));
+        let change = RedirectChange { stamp_ms, target, later: LaterMembers::default() };
         assert!(place.as_ref().is_none_or(|before| *before < change), "a change is later than the one it replaces");
         *place = Some(change);
     }
@@ -164,13 +208,7 @@ impl RedirectChanges {
     pub fn merge(&mut self, other: &RedirectChanges) -> bool {
         let mut is_more = false;
         for (domain, theirs) in &other.0 {
-            let mine = self.0.entry(domain.clone()).or_default();
-            for (mine, theirs) in mine.iter_mut().zip(theirs) {
-                if *mine < *theirs {
-                    mine.clone_from(theirs);
-                    is_more = true;
-                }
-            }
+            is_more |= self.0.entry(domain.clone()).or_default().merge(theirs);
         }
         is_more
     }
@@ -190,8 +228,8 @@ impl RedirectChanges {
 
     /// Applies the changes of a domain to its redirects of the settings.
     pub fn apply(&self, domain: &DomainName, targets: &mut Targets) {
-        let Some(changes) = self.0.get(domain) else { return };
-        for (kind, change) in TargetKind::ALL.into_iter().zip(changes) {
+        let Some(of_domain) = self.0.get(domain) else { return };
+        for (kind, change) in TargetKind::ALL.into_iter().zip(&of_domain.changes) {
             if let Some(change) = change {
                 targets.of_mut(kind).clone_from(&change.target);
             }
@@ -200,14 +238,7 @@ impl RedirectChanges {
 
     /// Returns the changes of each domain, in their stored form.
     pub fn to_entries(&self) -> Vec<(String, Value)> {
-        let field = |(kind, change): (TargetKind, &Option<RedirectChange>)| {
-            let change = change.as_ref()?;
-            Some((kind.field().to_owned(), json!({"stampMs": change.stamp_ms, "url": change.target})))
-        };
-        let entry = |changes: &[Option<RedirectChange>]| -> Value {
-            TargetKind::ALL.into_iter().zip(changes).filter_map(field).collect()
-        };
-        self.0.iter().map(|(domain, changes)| (domain.to_string(), entry(changes))).collect()
+        self.0.iter().map(|(domain, changes)| (domain.to_string(), changes.to_entry())).collect()
     }
 
     /// Adds a domain from its stored form.
@@ -218,13 +249,14 @@ impl RedirectChanges {
         let wrong = |what: String| Malformed(format!("{what} at the domain {domain:?}"));
         let name = DomainName::from_normal(domain).ok_or_else(|| wrong("the name is not a domain".to_owned()))?;
         let fields = entry.as_object().ok_or_else(|| wrong("the value is not an object".to_owned()))?;
-        let mut changes: [Option<RedirectChange>; TargetKind::ALL.len()] = Default::default();
-        for (kind, place) in TargetKind::ALL.into_iter().zip(&mut changes) {
+        let later = LaterMembers::of(fields, &TargetKind::ALL.map(TargetKind::field));
+        let mut of_domain = DomainChanges { later, ..DomainChanges::default() };
+        for (kind, place) in TargetKind::ALL.into_iter().zip(&mut of_domain.changes) {
             let Some(value) = fields.get(kind.field()) else { continue };
             let change = read_change(value).ok_or_else(|| wrong(format!("{} is not a change", kind.field())))?;
             *place = Some(change);
         }
-        self.merge(&RedirectChanges(BTreeMap::from([(name, changes)])));
+        self.merge(&RedirectChanges(BTreeMap::from([(name, of_domain)])));
         Ok(())
     }
 
@@ -254,7 +286,7 @@ fn read_change(value: &Value) -> Option<RedirectChange> {
         Value::Null => None,
         url => Some(LongUrl::parse(url.as_str()?, &[]).ok()?.into()),
     };
-    Some(RedirectChange { stamp_ms, target })
+    Some(RedirectChange { stamp_ms, target, later: LaterMembers::of(value.as_object()?, &MEMBERS) })
 }
 
 #[cfg(test)]
@@ -274,11 +306,17 @@ mod tests {
     fn any_changes() -> impl Strategy<Value = RedirectChanges> {
         let url = proptest::option::of(proptest::sample::select(vec!["https://a.example/", "https://b.example/x"]));
         let domain = proptest::sample::select(vec!["go.test", "s.test"]);
-        proptest::collection::vec((domain, 0..4usize, url, 0..4u64), 0..6).prop_map(|all| {
+        proptest::collection::vec((domain, 0..6usize, url, 0..4u64), 0..6).prop_map(|all| {
             let mut changes = RedirectChanges::default();
             for (domain, kind, target, now_ms) in all {
-                let target = target.map(|target| LongUrl::parse(target, &[]).unwrap());
-                changes.set(&name(domain), TargetKind::ALL[kind], target, now_ms);
+                if let Some(kind) = TargetKind::ALL.get(kind) {
+                    let target = target.map(|target| LongUrl::parse(target, &[]).unwrap());
+                    changes.set(&name(domain), *kind, target, now_ms);
+                } else {
+                    let of_later_version = json!({"stampMs": now_ms, "url": target, "status": 301 + kind});
+                    let field = ["expiredShortUrlRedirect", "botRedirect"][kind % 2];
+                    changes.add_entry(domain, &json!({field: of_later_version})).unwrap();
+                }
             }
             changes
         })
@@ -347,6 +385,53 @@ mod tests {
             assert_eq!(redirects.own_at(place).of(TargetKind::Regular404), None);
             assert_eq!(redirects.own_at(DomainIndex::default()), redirects.at(DomainIndex::default()));
         }
+    }
+
+    /// A domain with members and a kind of a later version, and the same domain without them.
+    fn of_a_later_version() -> (Value, RedirectChanges) {
+        let home = json!({"stampMs": 7, "url": "https://a.example/", "status": 301});
+        let entry = json!({"baseUrlRedirect": home, "botRedirect": {"stampMs": 8, "url": "https://bots.example/"}});
+        let mut without = RedirectChanges::default();
+        without.set(&name("go.test"), TargetKind::Home, url("https://a.example/"), 7);
+        (entry, without)
+    }
+
+    fn read(entry: &Value) -> RedirectChanges {
+        let mut changes = RedirectChanges::default();
+        changes.add_entry("go.test", entry).unwrap();
+        changes
+    }
+
+    fn written(changes: &RedirectChanges) -> Value {
+        let entries = changes.to_entries();
+        assert_eq!(entries.len(), 1);
+        entries[0].1.clone()
+    }
+
+    #[test]
+    fn members_of_a_later_version_are_kept() {
+        let (entry, without) = of_a_later_version();
+        let changes = read(&entry);
+        assert_eq!(written(&changes), entry);
+        let of_file = RedirectChanges::from_text(changes.to_text().as_bytes()).unwrap();
+        assert_eq!(written(&of_file), entry);
+        // A node of a version that dropped them has the other copy.
+        assert_eq!(written(&merged(&without, &changes)), entry);
+        assert_eq!(written(&merged(&changes, &without)), entry);
+        assert_eq!(written(&without.lacking(&changes)), entry);
+    }
+
+    #[test]
+    fn a_change_replaces_only_the_members_of_its_redirect() {
+        let (entry, _) = of_a_later_version();
+        let mut changes = read(&entry);
+        changes.set(&name("go.test"), TargetKind::Home, None, 9);
+        let home = json!({"stampMs": 9, "url": null});
+        assert_eq!(written(&changes), json!({"baseUrlRedirect": home, "botRedirect": entry["botRedirect"]}));
+        // An earlier change of a kind that this version does not know does not replace a later one.
+        let earlier = json!({"botRedirect": {"stampMs": 6, "url": "https://old.example/"}});
+        changes.add_entry("go.test", &earlier).unwrap();
+        assert_eq!(written(&changes)["botRedirect"], entry["botRedirect"]);
     }
 
     #[test]

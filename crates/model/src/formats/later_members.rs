@@ -7,16 +7,20 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// The value of a member that only a later version knows.
+use super::json_file;
+
+/// The value of a member that only a later version knows. Values are in the order in which they replace each other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct LaterValue {
+    /// The stamp of the value, in milliseconds since 1970 UTC; `None` if it is no object with a stamp.
+    stamp_ms: Option<u64>,
     /// The JSON text; `None` for null.
     text: Option<String>,
 }
 
 impl LaterValue {
     fn of(value: &Value) -> LaterValue {
-        LaterValue { text: (!value.is_null()).then(|| value.to_string()) }
+        LaterValue { stamp_ms: json_file::stamp_ms(value), text: (!value.is_null()).then(|| value.to_string()) }
     }
 
     fn to_value(&self) -> Value {
@@ -44,6 +48,20 @@ impl LaterMembers {
         let members = object.as_object_mut().expect("only an object has members");
         members.extend(self.0.iter().map(|(name, value)| (name.clone(), value.to_value())));
     }
+
+    /// Merges the members of another copy, whose members are as independent of each other as the changes of redirects. Of two
+    /// values of a member, the one with the later stamp stays. Without stamps, any value replaces null, and the text decides
+    /// between two others, so that all nodes have the same one. Returns true if anything changed.
+    pub(crate) fn merge(&mut self, other: &LaterMembers) -> bool {
+        let mut is_more = false;
+        for (name, theirs) in &other.0 {
+            if self.0.get(name).is_none_or(|mine| mine < theirs) {
+                self.0.insert(name.clone(), theirs.clone());
+                is_more = true;
+            }
+        }
+        is_more
+    }
 }
 
 #[cfg(test)]
@@ -62,6 +80,24 @@ mod tests {
         later(&object).add_to(&mut written);
         let expected = json!({"known": 2, "list": [{"a": null}, 1.5, "\u{e9}\n"], "no": null, "number": u64::MAX});
         assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn latest_value_of_each_member_stays() {
+        let merged = |one: &Value, other: &Value| {
+            let mut both = later(one);
+            both.merge(&later(other));
+            let mut written = json!({});
+            both.add_to(&mut written);
+            written
+        };
+        let first = json!({"only": "here", "set": null, "change": {"stampMs": 10, "url": "a"}, "text": "a"});
+        let second = json!({"set": 1, "change": {"stampMs": 9, "url": "b"}, "text": "b", "more": []});
+        let expected =
+            json!({"only": "here", "set": 1, "change": {"stampMs": 10, "url": "a"}, "text": "b", "more": []});
+        assert_eq!(merged(&first, &second), expected);
+        assert_eq!(merged(&second, &first), expected);
+        assert!(!later(&expected).merge(&later(&first)), "nothing is new");
     }
 
     #[test]
