@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use carom::services::replication::redis::{FieldUpdate, Redis};
+use carom_model::access::key::ApiKeyHash;
 use serde_json::{Value, json};
 
 use crate::support::api_client::{ApiClient, JSON, new_key, run_app, with_key_of_long_ago};
@@ -10,6 +11,7 @@ use crate::support::fleet::{Fleet, WITHIN, connect, known, settle};
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::node::{Node, Setup, wait_for, wait_until};
 use crate::support::redis::{Reply, Server};
+use crate::support::sites::Sites;
 
 /// A node of a Redis that comes back empty. The node prepares codes until its reserve is full, which takes seconds on a busy
 /// machine, and so may be the one that finds the counter of codes set back.
@@ -190,4 +192,94 @@ fn entry_of_another_node_is_not_replaced() {
     entries.sort();
     let expected = [("hash", "revoked"), ("other", "new")];
     assert_eq!(entries, expected.map(|(field, text)| (field.to_owned(), text.as_bytes().to_vec())));
+}
+
+/// The text of a key that a node of a later version has created. Nodes of this version do not check its form.
+const LATER_KEY: &str = "carom_ak_later";
+
+/// The hash of [`LATER_KEY`], which is its field in Redis.
+fn later_hash() -> String {
+    ApiKeyHash::of(LATER_KEY.as_bytes()).to_hex()
+}
+
+/// The entry of [`LATER_KEY`], with a member that this version does not know.
+fn later_entry() -> Value {
+    let note = json!({"text": "by the door"});
+    json!({
+        "app": "shop", "name": null, "role": "read", "hash": later_hash(), "createdMs": 1, "expiresMs": null,
+        "revokedMs": null, "createsPerSecond": null, "domains": null, "note": note,
+    })
+}
+
+/// Stores the entry of [`LATER_KEY`] in Redis, and returns its text, with a space that this version does not write.
+fn store_later(server: &Server, entry: &Value) -> String {
+    let text = format!(" {entry}");
+    server.command(&["HSET", "{carom}:apps", &later_hash(), &text]);
+    text
+}
+
+/// The entry of [`LATER_KEY`] in Redis; null if there is none.
+fn later_in(server: &Server) -> Value {
+    let Reply::Text(text) = server.command(&["HGET", "{carom}:apps", &later_hash()]) else { return Value::Null };
+    serde_json::from_slice(&text).unwrap()
+}
+
+#[test]
+fn members_of_later_versions_stay_in_redis() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let setup = |number| of_emptied_redis(&fleet, number).expect("Redis").expect("redis");
+    let nodes = [0, 1].map(|number| setup(number).start());
+    nodes.iter().for_each(settle);
+    let later = later_entry();
+    let text = store_later(&server, &later);
+    let has_note = |number: usize| {
+        let file = std::fs::read_to_string(fleet.setup(number).data_dir().join("apps.json"));
+        file.unwrap_or_default().contains("by the door")
+    };
+    wait_until("the key in the files of both nodes", || has_note(0) && has_note(1));
+    assert_eq!(server.command(&["HGET", "{carom}:apps", &later_hash()]), text.as_str());
+    run_app(&fleet.setup(1), &["revoke", "shop"]);
+    let is_revoked = || {
+        let held = later_in(&server);
+        held["revokedMs"].is_u64() && held["note"] == later["note"]
+    };
+    wait_until("the revoked key in Redis", is_revoked);
+    server.kill();
+    server.start_again_empty();
+    wait_until("the revoked key from the files of the nodes", is_revoked);
+    nodes.into_iter().for_each(|node| _ = node.terminate());
+}
+
+#[test]
+fn members_of_later_versions_cross_sites() {
+    let sites = Sites::new();
+    let nodes = sites.start(|setup| setup);
+    store_later(&sites.servers[0], &later_entry());
+    wait_until("the key at the other site", || later_in(&sites.servers[1]) == later_entry());
+    nodes.into_iter().for_each(|node| _ = node.terminate());
+}
+
+#[test]
+fn key_with_an_unknown_restriction_is_refused() {
+    let server = Server::start();
+    let fleet = Fleet::new(1, &server.url());
+    let reported = format!("the field {} of the hash PREFIX:apps", later_hash());
+    let node = fleet.setup(0).expect(&reported).start();
+    settle(&node);
+    let ops = new_key(&fleet.setup(0), "ops", "read");
+    wait_until("a node that asks for keys", || node.wire().get(SHORT_URLS).status == 401);
+    let mut entry = later_entry();
+    entry["Networks"] = json!(["192.0.2.0/24"]);
+    let text = store_later(&server, &entry);
+    wait_until("the field in the log", || node.log().contains(&reported));
+    let is_accepted = || ApiClient::new(&node, LATER_KEY).is_known(&node);
+    assert!(!is_accepted(), "it would be valid in all networks");
+    assert!(ApiClient::new(&node, &ops).is_known(&node));
+    assert_eq!(server.command(&["HGET", "{carom}:apps", &later_hash()]), text.as_str());
+    // The key of a later version may have no such restriction.
+    entry["Networks"] = Value::Null;
+    store_later(&server, &entry);
+    wait_until("the key on all cores", is_accepted);
+    node.terminate();
 }

@@ -21,6 +21,7 @@ use entry::earliest;
 use super::key::{ApiKey, ApiKeyHash};
 use super::{AppName, KeyDomains, KeyName, Role};
 use crate::formats::json_file::{self, Malformed};
+use crate::formats::later_members::LaterMembers;
 use carom_limits::{ENDED_KEY_TIME_MAX_MS, ENDED_KEYS_MAX, VALID_KEYS_MAX};
 
 /// The properties of a new key.
@@ -152,10 +153,7 @@ impl Registry {
         let mut both = self.clone();
         both.merge(other);
         both.prune(now_ms);
-        let knows = |hash: &String, entry: &KeyEntry| {
-            let known = self.entries.get(hash).map(|mine| (mine.expires_ms, mine.revoked_ms));
-            known == Some((entry.expires_ms, entry.revoked_ms))
-        };
+        let knows = |hash: &String, entry: &KeyEntry| self.entries.get(hash).is_some_and(|mine| mine.is_like(entry));
         both.entries.into_iter().filter(|(hash, entry)| !knows(hash, entry)).map(|(_, entry)| entry).collect()
     }
 
@@ -175,8 +173,8 @@ impl Registry {
         }
         let key = ApiKey::generate().map_err(|_| Refusal::NoRandom)?;
         let Grant { app, name, role, expires_ms, creates, domains } = grant;
-        let (hash, revoked_ms) = (key.hash(), None);
-        let entry = KeyEntry { app, name, role, hash, created_ms: now_ms, expires_ms, revoked_ms, creates, domains };
+        let (hash, created_ms, revoked_ms, later) = (key.hash(), now_ms, None, LaterMembers::default());
+        let entry = KeyEntry { app, name, role, hash, created_ms, expires_ms, revoked_ms, creates, domains, later };
         self.entries.insert(hash.to_hex(), entry);
         self.had_keys = true;
         Ok(key)
@@ -495,6 +493,7 @@ mod tests {
             revoked_ms: None,
             creates: None,
             domains: None,
+            later: LaterMembers::default(),
         };
         Registry::of((1..=count as u64).map(ended).collect(), false)
     }

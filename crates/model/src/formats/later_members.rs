@@ -12,7 +12,7 @@ use super::json_file;
 /// The value of a member that only a later version knows. Values are in the order in which they replace each other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct LaterValue {
-    /// The stamp of the value, in milliseconds since 1970 UTC; `None` if it is no object with a stamp.
+    /// The stamp of the value, in milliseconds since 1970 UTC; `None` for a value without one.
     stamp_ms: Option<u64>,
     /// The JSON text; `None` for null.
     text: Option<String>,
@@ -47,6 +47,13 @@ impl LaterMembers {
         }
         let members = object.as_object_mut().expect("only an object has members");
         members.extend(self.0.iter().map(|(name, value)| (name.clone(), value.to_value())));
+    }
+
+    /// Returns the name of a member that no version may ignore, if there is one. A later version lets such a name begin with a
+    /// capital letter. Null is a value that changes nothing, and may be ignored.
+    pub(crate) fn critical(&self) -> Option<&str> {
+        let is_critical = |name: &str| name.starts_with(|first: char| first.is_ascii_uppercase());
+        self.0.iter().find(|(name, value)| is_critical(name) && value.text.is_some()).map(|(name, _)| name.as_str())
     }
 
     /// Merges the members of another copy, whose members are as independent of each other as the changes of redirects. Of two
@@ -98,6 +105,14 @@ mod tests {
         assert_eq!(merged(&first, &second), expected);
         assert_eq!(merged(&second, &first), expected);
         assert!(!later(&expected).merge(&later(&first)), "nothing is new");
+    }
+
+    #[test]
+    fn members_in_capitals_must_not_be_ignored() {
+        let critical = |object: Value| later(&object).critical().map(str::to_owned);
+        assert_eq!(critical(json!({"note": "x", "Networks": ["192.0.2.0/24"]})).as_deref(), Some("Networks"));
+        assert_eq!(critical(json!({"note": "x", "Networks": []})).as_deref(), Some("Networks"));
+        assert_eq!(critical(json!({"note": "X", "Networks": null})), None);
     }
 
     #[test]
