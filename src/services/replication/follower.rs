@@ -250,13 +250,6 @@ impl Follower {
                     note_error(&self.fleet.stats, &error);
                     pace = Pace::Away;
                 }
-                Err(Stopped::StoreError(error)) => {
-                    self.fleet.stats.store_errors.add_shared(1);
-                    tracing::error!(%error, "the store cannot be read, so the streams wait; carom retries");
-                    // A node serves what it has.
-                    self.end_catching_up();
-                    pace = Pace::Away;
-                }
             }
         }
         Ok(pace)
@@ -514,7 +507,6 @@ impl Follower {
 /// Reasons why a piece of work was not finished.
 enum Stopped {
     RedisError(RedisError),
-    StoreError(StoreError),
     Ended,
 }
 
