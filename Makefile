@@ -55,6 +55,10 @@ test: packages page-tools rust ## Install what tests need (as root), then run ev
 		E2E_DATAPATH=bypass tests/in-memory.sh cargo test --workspace $(SWITCHES) --locked --no-fail-fast --test e2e -- $(HTTP_TESTS); \
 	fi
 
+.PHONY: test-build
+test-build: rust ## Build what `make test` runs
+	cargo test --workspace $(SWITCHES) --locked --no-run
+
 # Requests that schemathesis generates for each operation and phase.
 EXAMPLES ?= 30
 
