@@ -43,7 +43,8 @@ pub type PurgeBounds = HashMap<Code, u64>;
 /// Returns the instant up to which the logged visits of a purged code belong to deleted links. `bound_ms` is the one of
 /// [`PurgeBounds`]. `ended_ms` is the last time at which a purged link of the code is known to have existed or to have
 /// been deleted. It counts besides the bound: the link that has the code now may be imported, with a creation before
-/// that time or in the future. All times are in milliseconds since 1970 UTC.
+/// that time or in the future. A visit in the millisecond of that time may be one of the next link: a purge removes it, too,
+/// rather than leave one of the purged link. All times are in milliseconds since 1970 UTC.
 pub fn visits_until(bound_ms: u64, ended_ms: u64, now_ms: u64) -> u64 {
     let before_next = match bound_ms {
         u64::MAX => now_ms,
