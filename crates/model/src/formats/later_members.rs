@@ -90,6 +90,17 @@ mod tests {
     }
 
     #[test]
+    fn written_numbers_are_the_same() {
+        // A quick conversion from decimal changes each of them, so that copies would differ after every exchange.
+        for number in ["1.2636812297694034e-17", "7.658672455754966e-10", "6.56597516036516e-14"] {
+            let object: Value = serde_json::from_str(&format!(r#"{{"rate": {number}}}"#)).unwrap();
+            let mut written = json!({});
+            later(&object).add_to(&mut written);
+            assert_eq!(written, object);
+        }
+    }
+
+    #[test]
     fn latest_value_of_each_member_stays() {
         let merged = |one: &Value, other: &Value| {
             let mut both = later(one);
