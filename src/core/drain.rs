@@ -94,6 +94,8 @@ mod tests {
         let (since, tick) = (Instant::now(), Duration::from_millis(250));
         // They come in one turn, which has read the clock once.
         assert!(!may_close_idle(since, since));
+        // That was before the stall, but the listeners were closed after it.
+        assert!(!may_close_idle(since + tick, since));
         assert!(may_close_idle(since, since + tick));
     }
 

@@ -457,7 +457,8 @@ impl Core {
             DrainPhase::Closing { since, until } if self.is_admin() || since.elapsed() >= DRAIN_GRACE => {
                 // Clients that came in last have until the next tick to send a request.
                 self.close_listeners();
-                self.phase = DrainPhase::Finishing { since: self.work.now.instant, until };
+                // The clock of the turn may be from before a stall, in which they came.
+                self.phase = DrainPhase::Finishing { since: Instant::now(), until };
             }
             DrainPhase::Finishing { until, .. } if self.work.now.instant >= until => self.work.break_all(),
             DrainPhase::Finishing { since, .. } if may_close_idle(since, self.work.now.instant) => {
