@@ -29,6 +29,7 @@ use crate::services::versions::Versions;
 use carom_model::access::AppName;
 use carom_model::access::registry::{KeyEntry, Keyring, Registry};
 use carom_model::access::usage::App;
+use carom_model::formats::json_file;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
@@ -324,7 +325,7 @@ impl HeldKeys {
     fn read(held: &HashMap<String, Vec<u8>>) -> HeldKeys {
         let (mut entries, mut had_mark, mut unread) = (Vec::new(), false, BTreeSet::new());
         for (field, text) in held {
-            let value: Value = serde_json::from_slice(text).unwrap_or_default();
+            let value = json_file::entry(text);
             if value.get("hadKeys") == Some(&json!(true)) {
                 had_mark = true;
                 continue;

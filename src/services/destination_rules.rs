@@ -27,7 +27,7 @@ use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use crate::services::versions::Versions;
 use carom_model::destination::rules::{RuleHosts, SavedRules};
-use carom_model::formats::dates;
+use carom_model::formats::{dates, json_file};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
@@ -257,7 +257,7 @@ fn exchange_once(redis: &mut Redis, mine: &SavedRules) -> Result<(HeldRules, boo
     let theirs = if text.is_empty() {
         SavedRules::default()
     } else {
-        match SavedRules::from_entry(&serde_json::from_slice(&text).unwrap_or_default()) {
+        match SavedRules::from_entry(&json_file::entry(&text)) {
             Ok(theirs) => theirs,
             Err(what) => {
                 tracing::debug!(%what, "the destination rules in Redis cannot be read and are ignored");

@@ -27,6 +27,7 @@ use crate::services::threads::priority::Priority;
 use crate::services::versions::Versions;
 use carom_model::domains::redirects::{DomainRedirects, RedirectChanges};
 use carom_model::domains::{Domains, Targets};
+use carom_model::formats::json_file;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
@@ -176,8 +177,7 @@ fn exchange_once(redis: &mut Redis, mine: &RedirectChanges) -> Result<(HeldRedir
     let (mut theirs, mut unread) = (RedirectChanges::default(), BTreeSet::new());
     let held: HashMap<String, Vec<u8>> = redis.domain_redirects(SHARE_TIME_MAX)?.into_iter().collect();
     for (domain, text) in &held {
-        let entry = serde_json::from_slice(text).unwrap_or_default();
-        if let Err(what) = theirs.add_entry(domain, &entry) {
+        if let Err(what) = theirs.add_entry(domain, &json_file::entry(text)) {
             tracing::debug!(%what, "domain redirects in Redis cannot be read and are ignored");
             unread.insert(domain.clone());
         }

@@ -9,6 +9,9 @@ use serde_json::{Map, Value};
 /// have stored.
 const STAMP_MS_MAX: u64 = u64::MAX / 4 * 3;
 
+/// The most levels of arrays and objects in an entry that is read. A file adds up to two, and can be read with 127.
+const ENTRY_LEVELS_MAX: usize = 64;
+
 /// The reason why a stored text or a part of it cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Malformed(pub String);
@@ -24,6 +27,22 @@ impl std::error::Error for Malformed {}
 /// Returns the stamp of a change, in milliseconds since 1970 UTC; `None` if it is missing or beyond [`STAMP_MS_MAX`].
 pub(crate) fn stamp_ms(change: &Value) -> Option<u64> {
     change.get("stampMs")?.as_u64().filter(|stamp_ms| *stamp_ms <= STAMP_MS_MAX)
+}
+
+/// Parses an entry that another node has written. Returns null, which is no entry, if the text is not JSON, or if it has too many
+/// levels: a node could not read its own file with such an entry.
+pub fn entry(text: &[u8]) -> Value {
+    let entry: Option<Value> = serde_json::from_slice(text).ok();
+    entry.filter(|entry| has_levels(entry, ENTRY_LEVELS_MAX)).unwrap_or_default()
+}
+
+/// True if a value has at most so many levels of arrays and objects.
+fn has_levels(value: &Value, most: usize) -> bool {
+    match value {
+        Value::Array(values) => most > 0 && values.iter().all(|value| has_levels(value, most - 1)),
+        Value::Object(members) => most > 0 && members.values().all(|value| has_levels(value, most - 1)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
 }
 
 /// Returns the content of a file. The field `version` of the object is 1.
@@ -60,6 +79,18 @@ mod tests {
             assert_eq!(wrong(text), "the number \"version\" is missing or invalid", "{text}");
         }
         assert!(from_text(br#"{"version": 1}"#).is_ok());
+    }
+
+    #[test]
+    fn files_with_an_entry_that_was_read_can_be_read() {
+        for levels in [1, ENTRY_LEVELS_MAX, ENTRY_LEVELS_MAX + 1, 126, 127, 128] {
+            let text = format!(r#"{}"member"{}"#, "[".repeat(levels), "]".repeat(levels));
+            let entry = entry(text.as_bytes());
+            assert_eq!(entry.is_null(), levels > ENTRY_LEVELS_MAX, "{levels} levels");
+            let file = to_text(&json!({"version": 1, "entries": {"name": entry}}));
+            assert!(from_text(file.as_bytes()).is_ok(), "{levels} levels");
+        }
+        assert!(entry(b"[").is_null());
     }
 
     #[test]
