@@ -56,7 +56,7 @@ use crate::services::api_keys;
 use crate::services::api_keys::file;
 use crate::services::certificates::{Certificates, Reload};
 use crate::services::loader::LoadPace;
-use crate::services::replication::redis::RedisError;
+use crate::services::replication::redis::{Redis, RedisError};
 use crate::services::threads::priority;
 use crate::startup::data_dir::lock;
 use crate::startup::domains::own_authorities;
@@ -117,8 +117,9 @@ fn keys(settings: &Settings) -> Result<(Registry, bool), Exit> {
     if !file::exists(&settings.data_dir)
         && let Some((mut redis, _)) = fleet::redis(settings)?
     {
-        match api_keys::share(&mut redis, &keys) {
-            Ok(shared) => _ = keys.merge(&shared.theirs),
+        let time = if settings.may_go_without_keys().is_ok() { Duration::ZERO } else { KEYS_TIME_MAX };
+        match await_keys(&mut redis, &keys, time) {
+            Ok(theirs) => _ = keys.merge(&theirs),
             Err(error) => failure = Some(error),
         }
     }
@@ -129,11 +130,29 @@ fn keys(settings: &Settings) -> Result<(Registry, bool), Exit> {
     Ok((keys, failure.is_some()))
 }
 
+/// Returns the keys that Redis has. Asks again for some time while Redis does not answer.
+fn await_keys(redis: &mut Redis, mine: &Registry, time: Duration) -> Result<Registry, RedisError> {
+    let until = Instant::now() + time;
+    loop {
+        match api_keys::share(redis, mine) {
+            Err(RedisError::Unavailable { what, .. }) if Instant::now() < until => {
+                tracing::info!(%what, "waiting for the API keys of the fleet");
+                std::thread::sleep(KEYS_PAUSE);
+            }
+            shared => return shared.map(|shared| shared.theirs),
+        }
+    }
+}
+
 /// Returns the end of a public node that cannot ask Redis for keys. Unlike [`Reason::PublicWithoutOpen`], it may pass by
 /// itself, so the service manager starts the node again.
 fn keys_unknown(error: &RedisError) -> Exit {
     let what = format!("other machines reach this node, and it cannot ask its fleet for API keys: {error}");
-    Exit::new(Reason::Incomplete, what).with_remedy("start it again once Redis answers")
+    let remedy = match error {
+        RedisError::Unavailable { .. } => "start it again once Redis answers",
+        RedisError::Refused(_) => "correct the user and password of the setting redis, or the rights of this user",
+    };
+    Exit::new(Reason::Incomplete, what).with_remedy(remedy)
 }
 
 /// Returns the limits of the cores and of the admin listener, within the limit on open files.
@@ -149,6 +168,13 @@ fn connection_limits(settings: &Settings, open_files: u64) -> [ConnectionLimits;
     }
     [room.of_core, room.of_admin].map(|most| ConnectionLimits { connections: limits.connections.min(most), ..limits })
 }
+
+/// Longest time for which the start of a public node without keys waits for those of its fleet. Five such starts in a row, after
+/// which systemd gives up if they take less than a minute (carom.service), take longer.
+const KEYS_TIME_MAX: Duration = Duration::from_secs(12);
+
+/// Pause between two questions for these keys.
+const KEYS_PAUSE: Duration = Duration::from_secs(1);
 
 /// Interval between two looks whether the node has the changes that it had missed, to tell the service manager.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

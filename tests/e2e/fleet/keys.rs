@@ -84,6 +84,7 @@ fn public_node_may_wait_for_keys() {
     let (status, log) = failed();
     assert_eq!(status, 1, "{log}");
     assert!(log.contains("cannot ask its fleet for API keys"), "{log}");
+    assert!(log.contains("waiting for the API keys of the fleet"), "{log}");
     assert!(log.contains("start it again once Redis answers"), "{log}");
     server.start_again();
     wait_until("a fleet that has no keys", || failed().0 == 20);
