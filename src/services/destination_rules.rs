@@ -79,7 +79,7 @@ struct RulesWorker {
 
 /// The entry of saved rules in Redis.
 pub(in crate::services) struct HeldRules {
-    /// The entry as it is; empty if there is none.
+    /// The bytes in Redis. Empty without an entry.
     text: Vec<u8>,
     /// The save; `None` if only a later version can read it.
     pub(in crate::services) saved: Option<SavedRules>,

@@ -219,7 +219,7 @@ fn store_later(server: &Server, entry: &Value) -> String {
     text
 }
 
-/// The entry of [`LATER_KEY`] in Redis; null if there is none.
+/// Returns the entry of [`LATER_KEY`] in Redis, or null without an entry.
 fn later_in(server: &Server) -> Value {
     let Reply::Text(text) = server.command(&["HGET", "{carom}:apps", &later_hash()]) else { return Value::Null };
     serde_json::from_slice(&text).unwrap()

@@ -20,7 +20,7 @@ fn later_save() -> Value {
     json!({"stampMs": 4_102_444_800_000_u64, "by": "ops", "hosts": hosts, "reason": "phishing"})
 }
 
-/// The save in Redis; null if there is none.
+/// Returns the save in Redis, or null before the first save.
 fn saved_in(server: &Server) -> Value {
     let Reply::Text(text) = server.command(&["HGET", "{carom}:rules", "saved"]) else { return Value::Null };
     serde_json::from_slice(&text).unwrap()
