@@ -452,17 +452,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut worker, node) = worker(dir.path());
         worker.setup.redis = Some(Redis::new(unreachable_redis()).unwrap());
-        let fleet = &node.stats.fleet;
-        for flag in [&node.stats.ready, &fleet.configured, &fleet.has_rules] {
-            flag.store(true, Ordering::Release);
-        }
-        assert!(!worker.share(), "it may be the Redis of another fleet");
-        fleet.has_caught_up.store(true, Ordering::Release);
-        assert!(!node.stats.is_ready());
-        fleet.same_code_secret.store(true, Ordering::Release);
-        assert!(worker.share());
-        node.pass_exchange_fences();
-        assert!(node.stats.is_ready(), "Redis does not answer");
+        node.stats.fleet.has_rules.store(true, Ordering::Release);
+        node.assert_ready_after_exchange(|| worker.share());
     }
 
     #[test]

@@ -432,16 +432,8 @@ mod tests {
         let (mut worker, node) = worker(dir.path());
         worker.setup.redis = Some(Redis::new(unreachable_redis()).unwrap());
         let fleet = &node.stats.fleet;
-        node.stats.ready.store(true, Ordering::Release);
-        fleet.configured.store(true, Ordering::Release);
         fleet.has_keys.store(true, Ordering::Release);
-        assert!(!worker.share(), "it may be the Redis of another fleet");
-        fleet.has_caught_up.store(true, Ordering::Release);
-        assert!(!node.stats.is_ready());
-        fleet.same_code_secret.store(true, Ordering::Release);
-        assert!(worker.share());
-        node.pass_exchange_fences();
-        assert!(node.stats.is_ready(), "Redis does not answer");
+        node.assert_ready_after_exchange(|| worker.share());
         // Redis has not answered since the start, so the node waits for no changes.
         fleet.has_rules.store(false, Ordering::Release);
         fleet.same_code_secret.store(false, Ordering::Release);

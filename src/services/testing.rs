@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
@@ -118,6 +119,21 @@ impl TestNode {
                 }
             }
         }
+    }
+
+    /// Checks that the first exchange with Redis, which `share` tries, makes this node of a fleet ready, even if Redis does
+    /// not answer. The node must not wait for anything else.
+    pub(crate) fn assert_ready_after_exchange(&self, mut share: impl FnMut() -> bool) {
+        let fleet = &self.stats.fleet;
+        self.stats.ready.store(true, Ordering::Release);
+        fleet.configured.store(true, Ordering::Release);
+        assert!(!share(), "it may be the Redis of another fleet");
+        fleet.has_caught_up.store(true, Ordering::Release);
+        assert!(!self.stats.is_ready());
+        fleet.same_code_secret.store(true, Ordering::Release);
+        assert!(share());
+        self.pass_exchange_fences();
+        assert!(self.stats.is_ready(), "Redis does not answer");
     }
 
     /// Waits for the next message for core 0.
