@@ -35,6 +35,13 @@ const CANDIDATES_SORTED_MAX: usize = 25_000;
 /// Longest time spent on finding out whether a search has at most [`CANDIDATES_SORTED_MAX`] candidates.
 const CANDIDATES_COUNT_TIME_MAX: Duration = Duration::from_millis(100);
 
+/// The most links that are scanned for each page by descending visits: some 0.1 s. The first pages of a longer list come
+/// from the ranking of the most visited links.
+const SCANNED_FIRST_MAX: u64 = if cfg!(test) { 2_600 } else { 100_000 };
+
+/// The most links of which a scan is likely to end in time. By descending visits, a longer list ends with the ranking.
+const SCANNED_MAX: u64 = if cfg!(test) { 2_800 } else { 2_000_000 };
+
 /// A query for one page, and the data to answer it from.
 pub(super) struct Finder<'a> {
     pub(super) catalog: &'a Catalog,
@@ -266,27 +273,35 @@ impl Finder<'_> {
         Ok(answer)
     }
 
-    /// Returns a page in an order that no index has. If more links match than can be sorted, it returns the most
-    /// visited ones, provided that the query sorts by visits, descending. For other orders, a scan finds the page.
+    /// Returns a page in an order that no index has: of all matching links, sorted, or if they are too many, found by a
+    /// scan. By descending visits, the most visited links of all replace a scan that would take long.
     fn by_key(&self) -> Result<LinksAnswer, StoreError> {
         if let Some(Cursor { behind: Behind::Key(..), .. }) = &self.query.cursor {
             return self.scanned();
         }
-        let is_most_visited = self.is_most_visited();
+        let (is_ranked, scan_len) = (self.is_most_visited(), self.scan_len());
         // If too many match, or nobody has counted them yet, no scan is tried before the ranking.
-        if is_most_visited
-            && self.asks_for_all()
-            && let Some(answer) = self.most_visited()?
+        let is_all = self.query.filter == Filter::default();
+        if is_ranked
+            && is_all
+            && scan_len.is_none_or(|len| len > SCANNED_FIRST_MAX)
+            && let Some(answer) = self.most_visited(scan_len)?
         {
             return Ok(answer);
         }
-        match self.sorted()? {
-            Err(ListFailure::TooManyToSort) => {
-                let ranked = if is_most_visited { self.most_visited()? } else { None };
-                ranked.map_or_else(|| self.scanned(), Ok)
-            }
-            other => Ok(other),
+        let mut answer = self.sorted()?;
+        // The ranking has only a part of what a filter selects, so a scan comes first if it is likely to end in time.
+        let scans_first = !is_ranked || scan_len.is_some_and(|len| len <= SCANNED_MAX);
+        if scans_first && answer == Err(ListFailure::TooManyToSort) {
+            answer = self.scanned()?;
         }
+        if is_ranked && answer == Err(ListFailure::TooManyToSort) {
+            answer = match self.most_visited(None)? {
+                None if !scans_first => self.scanned()?,
+                ranked => ranked.unwrap_or(answer),
+            };
+        }
+        Ok(answer)
     }
 
     /// True if the most visited links come first.
@@ -295,33 +310,32 @@ impl Finder<'_> {
         order.descending && matches!(order.field, OrderField::Visits | OrderField::NonBotVisits)
     }
 
-    /// True if the query matches more links than can be sorted, as far as the counts say.
-    fn asks_for_all(&self) -> bool {
-        let ask = |counts: &Tallies| counts.dates.whole().map(|fences| fences.total());
-        self.query.filter == Filter::default()
-            && self.catalog.view_with_counts(ask).1.is_none_or(|total| total > LIST_SORTED_MAX as u64)
-    }
-
     /// Returns the matching links among the most visited ones of all; `None` if no such ranking exists or the page is
-    /// beyond it.
-    fn most_visited(&self) -> Result<Option<LinksAnswer>, StoreError> {
+    /// beyond it. If a scan of `scan_len` links is likely to end in time, the list goes on after the ranking.
+    fn most_visited(&self, scan_len: Option<u64>) -> Result<Option<LinksAnswer>, StoreError> {
         let query = self.query;
         let (offset, page) = self.sorted_offset();
         let behind = offset.saturating_add(query.per_page as u64);
         let without_bots = query.order.field == OrderField::NonBotVisits;
-        if behind >= LIST_SORTED_MAX as u64 {
+        if behind > LIST_SORTED_MAX as u64 {
             return Ok(None);
         }
         let Some(codes) = self.visits.most_visited(LIST_SORTED_MAX, without_bots)? else { return Ok(None) };
-        let (links, total) = self.among(&codes, usize::try_from(offset).unwrap_or(usize::MAX));
+        let (links, ranked) = self.among(&codes, usize::try_from(offset).unwrap_or(usize::MAX));
+        let is_all = query.filter == Filter::default();
+        let whole = scan_len.filter(|len| is_all && (ranked..=SCANNED_MAX).contains(len));
+        // A scan finds the page after the last one of the ranking.
+        let total = whole.unwrap_or(ranked);
         let next = (total > behind).then_some(Cursor {
             behind: Behind::Count(behind),
             page: page.saturating_add(1),
             seen: behind,
         });
-        // The other links were visited less often or never.
-        let complete = false;
-        Ok(Some(Ok(ListPage { links, visits: Vec::new(), page, total, complete, next })))
+        if ranked < behind && total > ranked {
+            // Only a scan finds the links of this page that are not in the ranking.
+            return Ok(None);
+        }
+        Ok(Some(Ok(ListPage { links, visits: Vec::new(), page, total, complete: whole.is_some(), next })))
     }
 
     /// Returns a page of the matching links among `codes`, after the first `shown` of them, and their total number.
@@ -444,7 +458,7 @@ impl Finder<'_> {
 }
 
 /// Returns the runs that together have all matching links and as few others as possible.
-fn runs(filter: &Filter, counts: &Tallies) -> Vec<IndexRun> {
+pub(super) fn runs(filter: &Filter, counts: &Tallies) -> Vec<IndexRun> {
     let index_keys = filter.index_keys();
     if index_keys.is_empty() {
         return vec![IndexRun::of_dates(filter)];
@@ -463,7 +477,7 @@ fn len_of(counts: &Tallies, run: &IndexRun) -> Option<u64> {
 }
 
 /// Returns an upper bound for the candidates of several runs; `None` while their index is not counted yet.
-fn len_max(filter: &Filter, counts: &Tallies, runs: &[IndexRun]) -> Option<u64> {
+pub(super) fn len_max(filter: &Filter, counts: &Tallies, runs: &[IndexRun]) -> Option<u64> {
     if filter.has_all() { len_of(counts, runs.first()?) } else { runs.iter().map(|run| len_of(counts, run)).sum() }
 }
 

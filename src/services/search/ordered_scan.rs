@@ -1,24 +1,27 @@
 //! Pages of long lists in an order that no index has: by destination, title or visits.
 //!
-//! A scan reads all links in the order of the store, and keeps the first ones behind the cursor, no more than a page
-//! needs. So each page costs a scan, whose time is bounded. A cursor has the sort key of the last link of its page, so
-//! the next page begins there even if links were created or deleted meanwhile.
+//! A scan reads all links in the order of the store, or the few that an index names, and keeps the first ones behind the
+//! cursor, no more than a page needs. So each page costs a scan, whose time is bounded. A cursor has the sort key of the
+//! last link of its page, so the next page begins there even if links were created or deleted meanwhile.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
 
 use carom_shards::Code;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use super::bounded_scan::FilterResult;
+use super::bounded_scan::{FilterResult, IndexRun, ListedCode, candidates};
+use super::catalog::Tallies;
 use super::filter::LinkFilter;
-use super::list::Finder;
+use super::list::{Finder, len_max, runs};
 use crate::bridge::LinksAnswer;
 use crate::services::threads::priority::PacedLoop;
 use carom_limits::{LIST_ORDER_TIME_FACTOR, LIST_SORTED_MAX};
 use carom_model::link::record::{self, LinkRef, RecordRef};
-use carom_model::query::{Behind, Cursor, LinkPosition, ListFailure, ListPage, OrderField, SORT_KEY_LEN_MAX};
+use carom_model::query::{Behind, Cursor, Filter, LinkPosition, ListFailure, ListPage, OrderField, SORT_KEY_LEN_MAX};
 use carom_model::visits::tally::VisitCounts;
-use carom_store::links::StoreError;
+use carom_store::links::catalog::View;
+use carom_store::links::{StoreError, Value};
 
 /// Number of links between two looks at the clock.
 const LOOKS_PER_CLOCK: usize = 64;
@@ -28,6 +31,63 @@ const COUNTED_AT_ONCE: usize = 256;
 
 /// Most links that a scan keeps: pages that begin later need a cursor.
 const KEPT_MAX: usize = 2 * LIST_SORTED_MAX;
+
+/// A random read of a link takes about as long as this many in the order of the store.
+const READS_PER_LISTED: u64 = if cfg!(test) { 1 } else { 10 };
+
+/// The links that a scan reads.
+enum ScanSource {
+    /// All links, in the order of the store.
+    Store,
+    /// The entries of an index that together have all matching links.
+    Runs(Vec<IndexRun>),
+}
+
+impl ScanSource {
+    /// Returns the source that takes less time, and the time, as a number of links that are read in the order of the
+    /// store; `None` while nobody has counted the links.
+    fn of(filter: &Filter, counts: &Tallies) -> (ScanSource, Option<u64>) {
+        let all = counts.dates.whole().map(|fences| fences.total());
+        let runs = runs(filter, counts);
+        let listed = len_max(filter, counts, &runs).map(|len| len.saturating_mul(READS_PER_LISTED));
+        match (listed, all) {
+            (Some(listed), Some(all)) if listed < all => (ScanSource::Runs(runs), Some(listed)),
+            _ => (ScanSource::Store, all),
+        }
+    }
+
+    /// Iterates over the records of the links.
+    fn records<'v>(&self, view: &'v View, filter: &Filter) -> Box<dyn Iterator<Item = ScannedRecord> + 'v> {
+        match self {
+            // The reader of links reports a key that is no valid code.
+            ScanSource::Store => Box::new(view.records(&[], &[]).filter_map(|record| match record {
+                Ok((key, value)) => Code::from_key(&key).ok().map(|code| Ok((code, value, None))),
+                Err(error) => Some(Err(error)),
+            })),
+            ScanSource::Runs(runs) => {
+                let listed = candidates(filter, runs, view, false);
+                Box::new(listed.filter_map(|listed| listed.and_then(|listed| listed_record(view, &listed)).transpose()))
+            }
+        }
+    }
+}
+
+/// A link's code, its record, and its place in an index if it was found there; or why it cannot be read.
+type ScannedRecord = Result<(Code, Value, Option<LinkPosition>), StoreError>;
+
+/// Returns the record of an index entry; `None` if it has none, or not all tags.
+fn listed_record(view: &View, listed: &ListedCode) -> Result<Option<(Code, Value, Option<LinkPosition>)>, StoreError> {
+    if !listed.has_all {
+        return Ok(None);
+    }
+    let place = listed.place;
+    match view.get(&place.code) {
+        Ok(stored) => Ok(stored.map(|value| (place.code, value, Some(place)))),
+        // The reader of links reports it.
+        Err(StoreError::Damaged(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
 
 /// A place in the order: the sort key, and the place by age, which orders links with equal keys.
 type Ranked = (Box<[u8]>, Vec<u8>);
@@ -131,28 +191,33 @@ impl Finder<'_> {
         Ok(Ok(ListPage { links, visits: Vec::new(), page, total, complete: true, next }))
     }
 
+    /// Returns about how many links a scan reads, as a number of those in the order of the store; `None` while nobody
+    /// has counted them.
+    pub(super) fn scan_len(&self) -> Option<u64> {
+        self.catalog.view_with_counts(|counts| ScanSource::of(&self.query.filter, counts).1).1
+    }
+
     /// Offers all matching links. Returns false if the time is over before all links were read.
     fn scan(&self, first: &mut FirstLinks) -> Result<bool, StoreError> {
         let query = self.query;
         let (start, time_max) = (Instant::now(), self.time_max * LIST_ORDER_TIME_FACTOR);
-        let (view, ()) = self.catalog.view_with_counts(|_| ());
+        let (view, (source, _)) = self.catalog.view_with_counts(|counts| ScanSource::of(&query.filter, counts));
         let mut filter = LinkFilter::new(&query.filter, self.visits, self.now_ms);
-        let mut small = String::new();
+        let (mut small, mut ascii) = (String::new(), [0; CODE_KEY_LEN_MAX]);
         let (mut uncounted, mut paced): (Vec<LinkPosition>, _) = (Vec::new(), PacedLoop::default());
-        for (looked, record) in view.records(&[], &[]).enumerate() {
+        for (looked, record) in source.records(&view, &query.filter).enumerate() {
             paced.step();
             if looked % LOOKS_PER_CLOCK == LOOKS_PER_CLOCK - 1 && start.elapsed() >= time_max {
                 return Ok(false);
             }
-            let (key, value) = record?;
-            // The reader of links reports a key that is no valid code, and a damaged record.
-            let (Ok(code), Ok(RecordRef::Link(link))) = (Code::from_key(&key), record::decode(&key, &value)) else {
-                continue;
-            };
-            if !filter.takes(&code, &link) {
+            let (code, value, listed) = record?;
+            // The reader of links reports a damaged record.
+            let Ok(RecordRef::Link(link)) = record::decode(code.key(&mut ascii), &value) else { continue };
+            let place = LinkPosition::new(link.created_ms, code);
+            // An index entry may have outlived its link.
+            if listed.is_some_and(|listed| listed != place) || !filter.takes(&code, &link) {
                 continue;
             }
-            let place = LinkPosition::new(link.created_ms, code);
             match text_of(query.order.field, &link, &mut small) {
                 Some(text) => first.offer(text, place),
                 None => uncounted.push(place),

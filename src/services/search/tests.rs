@@ -23,7 +23,7 @@ use carom_model::access::{AppName, Scope};
 use carom_model::domains::DomainName;
 use carom_model::link::labels::Tags;
 use carom_model::link::{Link, Origin, record};
-use carom_model::query::{Filter, LinkPosition, ListFailure, ListQuery, OrderField, SortOrder};
+use carom_model::query::{Cursor, Filter, LinkPosition, ListFailure, ListQuery, OrderField, SortOrder};
 use carom_model::testing::{link, newer_record};
 use carom_store::links::catalog::{IndexEntry, IndexKind, Marks};
 
@@ -227,6 +227,72 @@ fn long_lists_say_what_they_do_not_know_and_go_on() {
     assert_eq!(model.page(&query(half.clone(), OrderField::Title)).total, all / 2);
     model.check(&half, SortOrder { field: OrderField::ShortCode, descending: true }, 490);
     model.check(&Filter::default(), SortOrder { field: OrderField::ShortCode, descending: false }, 490);
+}
+
+#[test]
+fn lists_by_visits_go_on_behind_the_ranking() {
+    // A scan finds each page of the first list; the ranking has the first pages of the second one.
+    for all in [2_550, 2_700] {
+        let (model, order) = (counted(all), SortOrder { field: OrderField::Visits, descending: true });
+        let expected = model.expected(&Filter::default(), order);
+        let ranked = Ranked(expected.clone());
+        let find = |page: u64, cursor: Option<Cursor>| {
+            let query = ListQuery { per_page: 490, page, cursor, order, ..query(Filter::default(), order.field) };
+            let time_max = Duration::from_secs(60);
+            let finder = Finder { catalog: &model.catalog, visits: &ranked, query: &query, now_ms: 50, time_max };
+            finder.find().unwrap().unwrap()
+        };
+        let (mut by_number, mut by_cursor, mut cursor) = (Vec::new(), Vec::new(), None);
+        for page in 1..=6 {
+            let of_number = find(page, None);
+            assert_eq!((of_number.total, of_number.complete), (all as u64, true));
+            assert_eq!(of_number.next.is_some(), page < 6);
+            by_number.extend(codes(&of_number));
+            let of_cursor = find(1, cursor.take());
+            assert_eq!((of_cursor.total, of_cursor.page), (all as u64, page));
+            by_cursor.extend(codes(&of_cursor));
+            cursor = of_cursor.next;
+        }
+        assert_eq!(cursor, None);
+        assert_eq!(by_number, expected);
+        assert_eq!(by_cursor, expected);
+    }
+}
+
+#[test]
+fn lists_too_long_to_scan_end_with_the_ranking() {
+    let model = counted(2_900);
+    let mut query = query(Filter::default(), OrderField::Visits);
+    query.order.descending = true;
+    let ranked = Ranked(model.expected(&query.filter, query.order));
+    let last = ListQuery { per_page: 500, page: 5, ..query };
+    let time_max = Duration::from_secs(60);
+    let finder = Finder { catalog: &model.catalog, visits: &ranked, query: &last, now_ms: 50, time_max };
+    let page = finder.find().unwrap().unwrap();
+    assert_eq!((page.total, page.complete, page.next.is_some()), (LIST_SORTED_MAX as u64, false, false));
+    assert_eq!(codes(&page), ranked.0[2_000..2_500]);
+}
+
+#[test]
+fn long_lists_of_a_tag_are_sorted_by_its_entries() {
+    let model = counted(2 * LIST_SORTED_MAX + 100);
+    let odd = Filter { tags: vec!["odd".to_owned()], ..Filter::default() };
+    // These links have left the tag since it was counted.
+    model.commit((1..40).step_by(2).map(|number| (code(&format!("c{number:06}")), None)));
+    for field in [OrderField::LongUrl, OrderField::Visits] {
+        for descending in [false, true] {
+            model.check(&odd, SortOrder { field, descending }, 490);
+        }
+    }
+}
+
+/// Returns a model of as many links, which have been counted.
+fn counted(links: usize) -> CatalogModel {
+    let model = many(links);
+    for kind in [IndexKind::Dates, IndexKind::Tags] {
+        while count_part(&model.catalog, kind, 999, || {}).unwrap() {}
+    }
+    model
 }
 
 #[test]
