@@ -5,6 +5,7 @@ mod browser;
 mod hosts;
 mod imports;
 mod links;
+mod list;
 mod looks;
 mod pages;
 mod palette;

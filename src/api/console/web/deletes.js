@@ -10,6 +10,8 @@ const KEY = "carom.console.deletes";
 const WAIT_SECONDS = 20;
 /** Links that are deleted in a second at least: the undo of many is offered when the last of them is scheduled. */
 const SCHEDULED_PER_SECOND = 20;
+/** How long a delete of so many links can be undone, in seconds. The question before it and the message after it say the same. */
+export const undoSeconds = (links) => WAIT_SECONDS + Math.floor(links / SCHEDULED_PER_SECOND);
 /** How long after its time a link is looked for again. */
 const GONE_AFTER_MS = 1_500;
 
@@ -63,7 +65,7 @@ function change(out, into = []) {
 /** Deletes links after a time in which that can be undone. `onChange` hears when they are archived, and when restored. */
 export async function deleteLater(links, onChange) {
   const entries = links.map(({ shortCode, domain, archived }) => ({ shortCode, domain, archived }));
-  const after = WAIT_SECONDS + Math.ceil((entries.length - 1) / SCHEDULED_PER_SECOND);
+  const after = undoSeconds(entries.length);
   const { done, failed } = await forMany(entries, actions.deleting, async (entry) => {
     const path = withQuery(`/admin/api/links/${encodeURIComponent(entry.shortCode)}`, { domain: entry.domain, after });
     // By the clock of this browser, which may differ from that of the node. The node starts to count later.

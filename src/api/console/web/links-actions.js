@@ -2,7 +2,7 @@
 
 import { del, get, keyOf, linkPath, patch } from "./api.js";
 import { choicesField } from "./choices.js";
-import { callOff, deleteLater } from "./deletes.js";
+import { callOff, deleteLater, undoSeconds } from "./deletes.js";
 import { confirmDialog, formDialog } from "./dialog.js";
 import { field, splitTags } from "./field.js";
 import { instant } from "./format.js";
@@ -132,8 +132,7 @@ export async function removeTags(links, onChange) {
 
 /** Deletes links for good, after a question. */
 async function removeNow(links, onChange) {
-  const title = links.length === 1 ? text.askDeleteOne(links[0].shortCode) : text.askDelete(links.length);
-  if (!await confirmDialog(title, text.askDeleteNow(links.length), { action: text.delete })) {
+  if (!await confirmDialog(text.askDelete(links), text.askDeleteNow(links.length), { action: text.deleteAction(links.length) })) {
     return false;
   }
   const { done, failed } = await forMany(links, text.deleting, (link) => del(linkPath(link)));
@@ -153,7 +152,7 @@ export async function remove(links, onChange) {
   if (!hasAllLinks()) {
     return removeNow(links, onChange);
   }
-  const isMeant = links.length === 1 || await confirmDialog(text.askDelete(links.length), text.askDeleteText, { action: text.delete });
+  const isMeant = links.length === 1 || await confirmDialog(text.askDelete(links), text.askDeleteText(undoSeconds(links.length)), { action: text.deleteAction(links.length) });
   if (isMeant) {
     await deleteLater(links, onChange);
   }

@@ -5,7 +5,7 @@ import { openDialog } from "./dialog.js";
 import { createDialog, editDialog, onCreated } from "./link-form.js";
 import { linkOpener } from "./link-opener.js";
 import { keyOf } from "./api.js";
-import { onDeleted } from "./deletes.js";
+import { isBeingDeleted, onDeleted } from "./deletes.js";
 import { detailPath, openQr } from "./link-parts.js";
 import { addTags, archive, remove, removeTags, setExpiry } from "./links-actions.js";
 import { linksBar } from "./links-bar.js";
@@ -186,11 +186,19 @@ class LinkList {
     } else {
       this.table.setLinks(links);
     }
-    const found = page.isExact ? text.found(page.total) : this.isRanked(page) ? text.foundRanked(page.total) : text.foundPart(page.total);
-    setText(this.status, text.took(found, page.millis));
+    this.showCount();
     fill(this.further, page.isOpen && this.furtherButton());
     const hasNext = page.next !== null && !page.isOpen;
     this.pager.set({ page: this.cursors.length, hasNext, isEmpty: links.length === 0 && this.cursors.length === 1 && !hasNext, size: this.filter.size });
+  }
+
+  /** Says how many links there are, without those of this page that are being deleted. */
+  showCount() {
+    const { page } = this;
+    const leaving = this.links.filter(isBeingDeleted).length;
+    const found = page.isExact ? text.found(page.total, leaving) : this.isRanked(page) ? text.foundRanked(page.total) : text.foundPart(page.total);
+    setText(this.status, found);
+    this.status.title = text.took(page.millis);
   }
 
   /** Goes on filling the page that is shown. */
@@ -310,6 +318,9 @@ class LinkList {
     const now = new Map(links.map((link) => [keyOf(link), link]));
     this.links = this.links.map((link) => now.get(keyOf(link)) ?? link);
     links.forEach((link) => this.table.replace(link));
+    if (!this.isLoading && this.links.length > 0) {
+      this.showCount();
+    }
   }
 
   async remove(links) {
