@@ -180,6 +180,7 @@ impl Admitted {
             "title": self.context.pages().title(),
             "baseUrl": self.context.domains().base_url_of(None),
             "sharedHome": !self.context.services.stores_all_links(),
+            "defaultLifetime": self.context.site.default_ttl.map(|ttl| ttl.as_secs()),
             "sessions": sessions,
         })
     }

@@ -1,6 +1,11 @@
 //! The list of links in the console: what it counts, and which expiries and visits it shows.
 
+use serde_json::json;
+
+use crate::support::browser::PHONE;
 use crate::support::console::{OpenConsole, TARGET, at, press, says, shows};
+use crate::support::http::SHORT_URLS;
+use crate::support::node::wait_until;
 
 /// The question, the message and the list agree on what a delete does, and for how long it can be undone.
 #[test]
@@ -25,5 +30,87 @@ fn deletes_say_how_long_they_can_be_undone() {
     says(browser, ".list-status", "0 links, 3 being deleted");
     press(browser, ".toast", "undo-delete");
     says(browser, ".list-status", "3 links");
+    console.close();
+}
+
+/// Script: what the dates of a row say of its expiry, for each slug in the order of the rows.
+const EXPIRIES: &str = "[...document.querySelectorAll('tbody tr')].map((row) => {
+    const [slug, expiry] = [row.querySelector('.short-url bdi'), row.querySelector('.expires')];
+    return [slug.innerText, expiry?.innerText.split(' ')[0] ?? null];
+})";
+
+/// A date that every link gets by default would say nothing in a list.
+#[test]
+fn default_expiries_are_left_out() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    for (slug, until) in [("far", json!("2099-01-02T00:00:00Z")), ("usual", json!(null))] {
+        let fields = json!({"longUrl": TARGET, "customSlug": slug, "validUntil": until});
+        assert_eq!(node.wire().create(&fields).status, 200);
+    }
+    let usual = node.wire().get(&format!("{SHORT_URLS}/usual")).json();
+    assert!(usual["meta"]["validUntil"].is_string(), "{usual}");
+    browser.go(&at(node, "links?sort=shortCode-ASC"));
+    says(browser, "tbody", "usual");
+    assert_eq!(browser.value(EXPIRIES), json!([["far", "Expires"], ["usual", null]]));
+    console.close();
+}
+
+/// Returns a script for the height of the highest bar in the row of a link, as a share of its picture.
+fn highest_bar(slug: &str) -> String {
+    format!(
+        "(() => {{
+            const svg = document.querySelector('tbody tr:has(a[href$={slug}]) .trend svg');
+            return svg ? svg.querySelector('path').getBBox().height / svg.viewBox.baseVal.height : null;
+        }})()"
+    )
+}
+
+#[test]
+fn sparklines_share_one_scale() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    let mut wire = node.wire();
+    for (slug, visits) in [("busy", 40), ("quiet", 10), ("single", 1)] {
+        wire.shorten_as(slug, TARGET);
+        (0..visits).for_each(|_| assert_eq!(wire.get(&format!("/{slug}")).status, 302));
+        wait_until("all visits", || {
+            node.wire().get(&format!("{SHORT_URLS}/{slug}")).json()["visitsSummary"]["total"] == json!(visits)
+        });
+    }
+    let height = |slug: &str| browser.value(&highest_bar(slug)).as_f64();
+    wait_until("the visits of each day", || {
+        browser.go(&at(node, "links"));
+        wait_until("sparklines", || browser.value("document.querySelectorAll('tbody .trend svg').length") == 3);
+        ["busy", "quiet", "single"].iter().all(|slug| height(slug) > Some(0.0))
+    });
+    let busy = height("busy").unwrap();
+    assert!(busy > 0.99, "{busy}");
+    // The day may end between visits.
+    let quiet = height("quiet").unwrap();
+    assert!((0.1..0.6).contains(&quiet), "{quiet}");
+    // A single visit is more than a line.
+    let single = height("single").unwrap();
+    assert!(single > 0.05, "{single}");
+    console.close();
+}
+
+/// Script: how many lines of the slug of a row are cut, and whether its state takes room beside it.
+const SLUG_IS_CUT: &str = "(() => {
+    const slug = document.querySelector('tbody .short-url bdi');
+    return [slug.scrollHeight > slug.clientHeight + 1, document.querySelector('tbody .cell-state').offsetWidth > 1];
+})()";
+
+#[test]
+fn long_slugs_are_whole_on_a_phone() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("a-slug-of-thirty-two-characters-", TARGET);
+    browser.resize(PHONE);
+    browser.go(&at(node, "links"));
+    says(browser, "tbody .short-url", "thirty-two");
+    assert_eq!(browser.value(SLUG_IS_CUT), json!([false, false]));
+    browser.fits();
+    browser.fits_fingers();
     console.close();
 }

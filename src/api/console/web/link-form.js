@@ -1,6 +1,6 @@
 // The dialogs that create and edit a link: all fields of the API.
 
-import { get, linkPath, patch, post } from "./api.js";
+import { currentSession, get, linkPath, patch, post } from "./api.js";
 import { formDialog, openDialog } from "./dialog.js";
 import { button, copyButton, h, outside, setText, targetLink } from "./dom.js";
 import { beside, destinationField, field, fieldGroup, fromLocalInput, joinTags, splitTags, toLocalInput } from "./field.js";
@@ -12,9 +12,8 @@ import { actions, form as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
 import { toast, toastError } from "./toast.js";
 
-const UNIT_SECONDS = { d: 86_400, h: 3_600, m: 60, s: 1 };
 /** Below this lifetime, the hint has the time of day as well. */
-const DAYS_FROM_SECONDS = 3 * UNIT_SECONDS.d;
+const DAYS_FROM_SECONDS = 3 * 86_400;
 
 const numberOrNull = (typed) => (typed.trim() === "" ? null : Number(typed));
 
@@ -147,7 +146,8 @@ async function showCreated(link) {
 }
 
 async function askForLink(destination) {
-  const [domains, { lifetime, hasSlashes }] = await Promise.all([domainChoices(), rulesOfNew()]);
+  const [domains, hasSlashes] = await Promise.all([domainChoices(), mayHaveSlashes()]);
+  const lifetime = currentSession()?.defaultLifetime;
   const { longUrl, title, tags, starts, expires, maxVisits, redirect } = commonFields(null, lifetime);
   longUrl.input.value = destination;
   const slug = field({ name: "customSlug", label: text.slug, autocomplete: "off", spellcheck: "false", hint: text.slugHint(hasSlashes), read: (typed) => typed.trim() || null });
@@ -191,22 +191,15 @@ function timesOf({ meta: { validSince, validUntil } }) {
   return `${begin} ${expires === null ? text.neverExpires : text.expiresOn(instant(expires))}`;
 }
 
-/** The settings for new links: `{ lifetime, hasSlashes }`. Only admins may read them; for other keys, the lifetime is unknown. */
-async function rulesOfNew() {
+/** Whether slugs may have slashes, for a hint. Only admins may read the setting. */
+async function mayHaveSlashes() {
   try {
     const { settings } = mayManage() ? await get("/admin/api/settings") : { settings: [] };
-    const valueOf = (name) => settings.find((one) => one.name === name)?.value;
-    return { lifetime: secondsOf(valueOf("links.default_ttl")), hasSlashes: String(valueOf("links.multi_segment_slugs")) === "true" };
+    return String(settings.find(({ name }) => name === "links.multi_segment_slugs")?.value) === "true";
   } catch {
-    // The hints are shorter then.
-    return { lifetime: undefined, hasSlashes: false };
+    // The hint is shorter then.
+    return false;
   }
-}
-
-/** A time of the settings, such as `"730d"`, in seconds; `null` for `"off"`. */
-function secondsOf(time) {
-  const [, count, unit] = /^"(\d+)([dhms])"$/.exec(time) ?? [];
-  return unit ? Number(count) * UNIT_SECONDS[unit] : time === '"off"' ? null : undefined;
 }
 
 /** The domains of the service for a field: `[name, shown]`, where the name of the default one is empty. */

@@ -1,9 +1,10 @@
 // How links are shown wherever they are shown.
 
 import { badge, clipped, copyButton, h, outside, pageLink } from "./dom.js";
-import { linkPath, withQuery } from "./api.js";
+import { currentSession, linkPath, withQuery } from "./api.js";
 import { isBeingDeleted } from "./deletes.js";
 import { openDialog } from "./dialog.js";
+import { DAY_MS } from "./period.js";
 import { page, states as text } from "./strings-links.js";
 
 const STATES = {
@@ -45,6 +46,23 @@ function shownState(link) {
   }
   const state = stateOf(link);
   return link.blocked && state === "active" ? "blocked" : state;
+}
+
+/** An expiry within this time is worth a look. */
+const NEAR_MS = 30 * DAY_MS;
+/** How far the lifetime of a link may be from the default one: instants have whole seconds. */
+const SAME_MS = 60_000;
+
+/** Whether a list shows when a link expires: soon, in the past, or at another time than by default. */
+export function hasNotableExpiry({ dateCreated, meta: { validSince, validUntil } }, now = Date.now()) {
+  if (validUntil === null) {
+    return false;
+  }
+  const ends = Date.parse(validUntil);
+  const lifetime = currentSession()?.defaultLifetime ?? null;
+  const begins = Math.max(Date.parse(dateCreated), Date.parse(validSince) || 0);
+  const isUsual = lifetime !== null && Math.abs(ends - begins - lifetime * 1000) < SAME_MS;
+  return ends - now < NEAR_MS || !isUsual;
 }
 
 /** The value of a field as it is in a link. */

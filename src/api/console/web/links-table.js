@@ -3,7 +3,7 @@
 import { button, clipped, fill, h, outside, pageLink, regionTable, row, targetLink } from "./dom.js";
 import { keyOf } from "./api.js";
 import { bareUrl, date, number } from "./format.js";
-import { detailPath, shortUrlCell, stateBadge, tagList } from "./link-parts.js";
+import { detailPath, hasNotableExpiry, shortUrlCell, stateBadge, tagList } from "./link-parts.js";
 import { showColumns } from "./links-columns.js";
 import { trendOf } from "./links-trend.js";
 import { openMenu } from "./menu.js";
@@ -31,6 +31,7 @@ export class LinksTable {
     const { element, table, body } = regionTable(text.label, this.columns);
     table.classList.add("links");
     table.classList.toggle("read-only", !mayWrite());
+    table.toggleAttribute("data-no-expiries", true);
     showColumns(table);
     Object.assign(this, { element, table, body });
   }
@@ -71,13 +72,18 @@ export class LinksTable {
 
   setLinks(links) {
     const giveFocusBack = this.holdFocus();
-    // A column without anything in it takes the room of the destination.
-    this.table.toggleAttribute("data-no-apps", links.every((link) => link.app === null));
     this.rows = links.map((link, index) => this.rowOf(link, index));
+    this.fitColumns();
     this.anchor = -1;
     fill(this.body, this.rows.map((one) => one.element));
     giveFocusBack();
     this.tell();
+  }
+
+  /** A column without anything in it takes the room of the destination, and so do dates without an expiry. */
+  fitColumns() {
+    this.table.toggleAttribute("data-no-apps", this.rows.every(({ link }) => link.app === null));
+    this.table.toggleAttribute("data-no-expiries", !this.rows.some(({ link }) => hasNotableExpiry(link)));
   }
 
   /** Redraws the row of a link. */
@@ -90,6 +96,7 @@ export class LinksTable {
     const at = controlsOf(old).indexOf(document.activeElement);
     this.rows[index] = this.rowOf(link, index);
     old.element.replaceWith(this.rows[index].element);
+    this.fitColumns();
     controlsOf(this.rows[index])[at]?.focus();
   }
 
@@ -174,7 +181,7 @@ function columnsOf(all, sorts) {
   return [
     { title: all, class: "col-check" }, { title: sorts.shortCode, class: "col-short" }, { title: text.columns.destination },
     { title: text.columns.tags, class: "col-tags" }, { title: text.columns.app, class: "col-app" }, { title: text.columns.state, class: "col-state" },
-    { title: sorts.visits, class: "num col-visits" }, { title: text.columns.trend, class: "col-trend" }, { title: sorts.dateCreated, class: "col-dates" }, { title: text.columns.actions, hidden: true, class: "col-menu" },
+    { title: sorts.visits, class: "num col-visits" }, { title: h("span", { title: text.trendScale }, text.columns.trend), class: "col-trend" }, { title: sorts.dateCreated, class: "col-dates" }, { title: text.columns.actions, hidden: true, class: "col-menu" },
   ];
 }
 
@@ -191,7 +198,7 @@ function linkRow(link, check, menuOf) {
     { content: stateBadge(link), class: "cell-state" },
     { content: number(link.visitsSummary.total), class: "num cell-visits", label: text.visitsLower },
     { content: trendOf(link), class: "cell-trend" },
-    { content: [date(link.dateCreated), link.meta.validUntil && h("span", { class: "soft expires" }, Date.parse(link.meta.validUntil) > Date.now() ? text.expires : text.expired, date(link.meta.validUntil))], class: "dates" },
+    { content: [date(link.dateCreated), hasNotableExpiry(link) && h("span", { class: "soft expires" }, Date.parse(link.meta.validUntil) > Date.now() ? text.expires : text.expired, date(link.meta.validUntil))], class: "dates" },
     { content: menu, class: "col-menu" });
 }
 

@@ -12,7 +12,8 @@ const DAYS = 30;
 const AT_ONCE = 100;
 const LENGTH_MAX = 6_000;
 const KEPT_MAX = 2_000;
-const [WIDTH, HEIGHT] = [72, 20];
+/** The width of a day and of its bar, and the heights of the picture and of the lowest bar: a single visit shows as well. */
+const [STEP, BAR, HEIGHT, LEAST] = [2, 1.4, 20, 2];
 const SVG = "http://www.w3.org/2000/svg";
 
 /** The days of links that were loaded, by key and number of visits: other visits make another trend. */
@@ -20,12 +21,15 @@ const known = new Map();
 /** Places without a sparkline, each with its link; and those of them that have come into sight. */
 const empty = new Map();
 const inSight = new Set();
+/** The days of each place with a sparkline. Those on the page share one scale, so that rows can be compared. */
+const drawn = new Map();
 let isLoading = false;
+let isScaling = false;
 
 const sight = new IntersectionObserver((entries) => {
   entries.filter(({ isIntersecting, target }) => isIntersecting && empty.has(target)).forEach(({ target }) => inSight.add(target));
   work();
-}, { rootMargin: "100px" });
+}, { rootMargin: "1500px" });
 
 const nameOf = (link) => `${keyOf(link)} ${link.visitsSummary.total}`;
 
@@ -111,16 +115,30 @@ function show(place, link, perDay, today) {
 }
 
 function draw(place, days) {
-  const most = Math.max(1, ...days);
-  const points = days.map((visits, at) => `${((at / (DAYS - 1)) * WIDTH).toFixed(1)},${(HEIGHT - 1 - (visits / most) * (HEIGHT - 3)).toFixed(1)}`);
   const svg = document.createElementNS(SVG, "svg");
   const label = text.trendOf(count(days.reduce((sum, one) => sum + one, 0), "visit"));
-  Object.entries({ viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, preserveAspectRatio: "none" }).forEach(([name, value]) => svg.setAttribute(name, value));
-  const area = document.createElementNS(SVG, "polygon");
-  area.setAttribute("points", `0,${HEIGHT} ${points.join(" ")} ${WIDTH},${HEIGHT}`);
-  const line = document.createElementNS(SVG, "polyline");
-  line.setAttribute("points", points.join(" "));
-  svg.append(area, line);
+  Object.entries({ viewBox: `0 0 ${DAYS * STEP} ${HEIGHT}`, role: "img", "aria-label": label, preserveAspectRatio: "none" }).forEach(([name, value]) => svg.setAttribute(name, value));
+  svg.append(document.createElementNS(SVG, "path"));
   place.title = label;
   fill(place, svg);
+  drawn.set(place, days);
+  if (!isScaling) {
+    isScaling = true;
+    // All rows that are drawn now are on the page by then.
+    queueMicrotask(scale);
+  }
+}
+
+/** Draws the bars of all places on the page, on the scale of their highest day. */
+function scale() {
+  isScaling = false;
+  [...drawn.keys()].filter((place) => !place.isConnected).forEach((place) => drawn.delete(place));
+  const most = Math.max(1, ...[...drawn.values()].map((days) => Math.max(...days)));
+  const barOf = (visits, at) => {
+    const height = Math.max(LEAST, (visits / most) * HEIGHT).toFixed(1);
+    return `M${at * STEP} ${HEIGHT}v-${height}h${BAR}v${height}z`;
+  };
+  drawn.forEach((days, place) => {
+    place.querySelector("path").setAttribute("d", days.map((visits, at) => (visits > 0 ? barOf(visits, at) : "")).join(""));
+  });
 }
