@@ -148,7 +148,7 @@ pub enum Command {
     /// Manage apps and their API keys.
     #[command(subcommand, after_help = texts::HINT, after_long_help = texts::APPS)]
     App(AppCommand),
-    /// Generate or identify a code secret, from which short codes are generated.
+    /// Generate or identify a code secret, from which slugs are generated.
     #[command(subcommand)]
     Key(KeyCommand),
     /// Create, list, show, change and delete links of a node.

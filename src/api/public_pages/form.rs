@@ -89,10 +89,8 @@ impl Context {
             let user = self.form_visitor(request.headers()).map(|visitor| visitor.user);
             return self.show_form(StatusCode::OK, Home { user, ..Home::default() });
         }
-        let text = format!(
-            "{}: a short link service. Open a short link, or create one through the API.\n",
-            self.pages().title()
-        );
+        let text =
+            format!("{}: a URL shortener. Open a short URL, or create a link through the API.\n", self.pages().title());
         answer(StatusCode::OK, "text/plain; charset=utf-8", text)
     }
 

@@ -30,7 +30,7 @@ fn link_is_created_copied_and_followed() {
     let browser = Browser::open();
     browser.allow_clipboard();
     browser.go(&node.url("/"));
-    assert_eq!(browser.title(), "Shorten a link - Go");
+    assert_eq!(browser.title(), "Shorten a URL - Go");
     browser.fill("#longUrl", &landing.url("/"));
     browser.click("summary");
     browser.fill("#customSlug", "by-browser");
@@ -87,7 +87,7 @@ fn link_is_created_without_tls() {
     browser.go(&name(&node));
     browser.fill("#longUrl", TARGET);
     browser.click("button.button");
-    wait_until("the result", || browser.title() == "Your short link - Go");
+    wait_until("the result", || browser.title() == "Your short URL - Go");
     assert_eq!(browser.value("isSecureContext"), json!(false));
     // The whole URL is copied, though the page leaves its scheme out.
     browser.value("addEventListener('copy', (event) => { window.taken = event.clipboardData.getData('text/plain'); })");
@@ -116,7 +116,7 @@ fn short_url_stays_on_one_line() {
         browser.go(&format!("{base}:{}/", node.public.port()));
         browser.fill("#longUrl", TARGET);
         browser.click("button.button");
-        wait_until("the result", || browser.title().starts_with("Your short link"));
+        wait_until("the result", || browser.title().starts_with("Your short URL"));
         assert_eq!(browser.value(LINES), json!([1, 1]), "{size:?}");
         browser.fits_fingers();
     }
@@ -162,7 +162,7 @@ fn times_are_in_the_viewers_zone() {
     wait_until("the focus", || browser.value("document.activeElement.id") == "customSlug");
     browser.value("document.querySelector('#customSlug').value = 'tokyo'");
     browser.click("button.button");
-    wait_until("the result", || browser.title() == "Your short link - Go");
+    wait_until("the result", || browser.title() == "Your short URL - Go");
     let time = "[document.querySelector('time').textContent, document.querySelector('time').title].join(' = ')";
     assert_eq!(browser.value(time), json!("2 Jan 2099, 12:04 GMT+9 = 2 Jan 2099, 03:04 UTC"));
     let link = node.wire().get(&format!("{SHORT_URLS}/tokyo")).json();
@@ -209,7 +209,7 @@ fn keyboard_reaches_every_control() {
     browser.press(TAB);
     browser.press("typed");
     browser.press(ENTER);
-    wait_until("the result", || browser.title() == "Your short link - Go");
+    wait_until("the result", || browser.title() == "Your short URL - Go");
     assert_eq!(browser.attribute("#short-url", "href"), node.url("/typed"));
     // Where the focus is can be seen.
     browser.press(TAB);
@@ -229,7 +229,7 @@ fn form_works_without_scripts() {
     browser.go(&node.url("/"));
     browser.fill("#longUrl", TARGET);
     browser.fill("#longUrl", ENTER);
-    wait_until("the result", || browser.title() == "Your short link - Go");
+    wait_until("the result", || browser.title() == "Your short URL - Go");
     assert!(browser.attribute("#short-url", "href").starts_with(&node.url("/")));
     assert_eq!(browser.text("#copy"), "", "it cannot be seen");
     assert!(browser.text("dl").contains(TARGET));

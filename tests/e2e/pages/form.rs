@@ -144,7 +144,7 @@ fn submitted_link_redirects() {
     let made = send(&mut wire, "longUrl=example.org%2Fa");
     assert!(shown(result(&mut wire, HOST, &made).text()).contains("https://example.org/a"), "{made:?}");
     // For programs a line will do.
-    assert!(wire.get("/").text().starts_with("carom: a short link service"));
+    assert!(wire.get("/").text().starts_with("carom: a URL shortener"));
     node.terminate();
 }
 

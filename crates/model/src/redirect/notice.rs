@@ -87,11 +87,11 @@ impl Notice {
     /// Returns the advice below the heading.
     pub const fn text(self) -> &'static str {
         match self {
-            Notice::NotFound => "Check the link for typos. Short links are case-sensitive.",
+            Notice::NotFound => "Check the address for typos, also in upper and lower case.",
             Notice::Gone => "Ask the person who shared it for a new one.",
             Notice::Blocked => "The operators of this service have blocked its destination because it may be unsafe.",
             Notice::TooMany => "Your network requested too many links that don’t exist. Try again in a moment.",
-            Notice::Misdirected => "This domain isn’t set up for short links. Check the domain in the link.",
+            Notice::Misdirected => "This domain isn’t set up for links. Check the domain in the address.",
             Notice::Damaged => "The stored link is damaged. The operators of this service have been notified.",
             Notice::Unavailable => "Try again in a moment.",
         }

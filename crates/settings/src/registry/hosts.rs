@@ -87,7 +87,7 @@ pub(super) const DOMAINS: [Setting; 3] = [
         kind: "one or more base URLs such as https://go.example, each optionally followed by home=URL, not_found=URL (or regular_404=URL and invalid_short_url=URL) and expired=URL",
         default: None,
         secret: false,
-        doc: "Further domains for short links, besides base_url. Each may redirect requests for its home page, unknown links and expired links; the REST API can change these redirects later. List base_url itself to give it redirects, too.",
+        doc: "Further domains of short URLs, besides base_url. Each may redirect requests for its home page, unknown links and expired links; the REST API can change these redirects later. List base_url itself to give it redirects, too.",
         show: |settings| Shown::some_list(settings.domains.serve.iter().map(domain_text)),
     },
     Setting {

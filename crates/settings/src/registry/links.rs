@@ -14,7 +14,7 @@ pub(super) const LINKS: [Setting; 14] = [
         kind: "6 to 10",
         default: Some("7"),
         secret: false,
-        doc: "Length of new short codes in characters. Shorter codes are easier to guess.",
+        doc: "Length of new slugs in characters. Shorter slugs are easier to guess.",
         show: |settings| Shown::plain(settings.code_length),
     },
     Setting {
@@ -135,7 +135,7 @@ pub(super) const LINKS: [Setting; 14] = [
         kind: "true or false",
         default: Some("false"),
         secret: false,
-        doc: "Links also redirect with a slash behind the short code, as in /abc/.",
+        doc: "Links also redirect with a slash behind the slug, as in /abc/.",
         show: |settings| Shown::plain(settings.paths.trailing_slash),
     },
     Setting {
@@ -146,7 +146,7 @@ pub(super) const LINKS: [Setting; 14] = [
         kind: "off, append or ignore",
         default: Some("off"),
         secret: false,
-        doc: "Requests with a path behind the short code, as in /abc/more. off: 404. append: redirect to the destination with that path behind its own. ignore: redirect to the destination.",
+        doc: "Requests with a path behind the slug, as in /abc/more. off: 404. append: redirect to the destination with that path behind its own. ignore: redirect to the destination.",
         show: |settings| Shown::text(settings.paths.extra_path.as_str()),
     },
     Setting {

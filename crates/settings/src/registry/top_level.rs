@@ -124,7 +124,7 @@ pub(super) const TOP_LEVEL: [Setting; 12] = [
         kind: "a file",
         default: None,
         secret: false,
-        doc: "File with the code secret, from which short codes are generated. If not set, space.key in the data directory.",
+        doc: "File with the code secret, from which slugs are generated. If not set, space.key in the data directory.",
         show: |settings| match &settings.space_key {
             KeySource::File(path) => Shown::text(path.display()),
             KeySource::DataDir | KeySource::Given(_) => Shown::Unset,

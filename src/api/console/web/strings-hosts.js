@@ -4,7 +4,7 @@ import { count } from "./format.js";
 
 export const page = {
   view: "View",
-  views: { list: "Rules", text: "Edit as text" },
+  views: { list: "Lists", text: "Edit as text" },
   inForce: "These rules are in effect.",
   saved: (by, at) => `These rules are in effect. Saved ${at}${by === "" ? "" : ` by ${by}`}.`,
   useSettings: "Use the settings file again",
@@ -84,9 +84,9 @@ export const dialogs = {
 };
 
 export const asText = {
-  title: "Rules as text",
+  title: "Destination rules as text",
   label: "The tables [allow] and [block] in TOML",
-  hint: "As in the settings file. Comments stay until you change a rule in the view “Rules”, or someone else saves other rules. carom then writes the text again without them.",
+  hint: "As in the settings file. Comments stay until you change a rule in the view “Lists”, or someone else saves other rules. carom then writes the text again without them.",
 };
 
 export const apply = {
@@ -123,7 +123,7 @@ export const apply = {
 
 export const check = {
   title: "Check a destination",
-  url: "Destination URL",
+  url: "Destination",
   hint: "Checks whether a new link may have this destination. No link is created.",
   hintDraft: "Checks whether a new link may have this destination, by your draft. No link is created.",
   unread: "The text of the draft can’t be read yet. Correct it first.",

@@ -65,7 +65,7 @@ export const form = {
   create: "New link",
   createAction: "Create link",
   edit: (code) => `Edit “${code}”`,
-  destination: "Destination URL",
+  destination: "Destination",
   title: "Title",
   titleHint: "Shown in lists and previews.",
   tags: "Tags",

@@ -29,7 +29,7 @@ export const shell = {
   groups: { links: "Links", access: "Access", server: "Server" },
   more: "More",
   /** Names for the bar on a phone, where that of the page would be cut. */
-  short: { "/admin/apps": "Keys", "/admin/lists": "Rules" },
+  short: { "/admin/apps": "Keys", "/admin/lists": "Destinations" },
   moreLabel: "More pages",
   moreAt: (title) => `${title}, more pages`,
   alarms: (count) => (count === 1 ? "1 alarm" : `${count} alarms`),

@@ -142,7 +142,7 @@ export const plots = {
 
 export const periods = {
   label: "Period",
-  names: { today: "Today", "7d": "7 days", "30d": "30 days", month: "Last month", "90d": "90 days", "365d": "1 year", all: "All" },
+  names: { today: "Today", "7d": "7 days", "30d": "30 days", month: "Last month", "90d": "90 days", "365d": "1 year", all: "All time" },
   first: "First day",
   last: "Last day",
   to: "to",
