@@ -101,7 +101,7 @@ fn tags_are_renamed_merged_and_deleted() {
     // The name of another tag merges both, once that is confirmed.
     act(browser, "sale", "rename-tag");
     enter_name(browser, "print");
-    says(browser, "dialog", "Merge sale into print?");
+    says(browser, "dialog", "Merge sale into print");
     says(browser, "dialog", "on 1 link");
     says(browser, "dialog", "on 2 links");
     browser.is_accessible();

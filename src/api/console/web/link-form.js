@@ -162,7 +162,7 @@ async function askForLink(destination) {
   const [groupSlug, groupStart] = hasAllLinks() ? [text.groupSlug, text.groupStart] : [text.groupForm, text.groupSchedule];
   return formDialog(text.create, {
     fields: [longUrl, domain === null ? slug : beside(domain, slug), beside(title, tags), expires, fieldGroup(groupSlug, code), fieldGroup(groupStart, limits), fieldGroup(text.groupRedirect, redirect)],
-    action: text.createAction,
+    action: text.create,
     submit: (values) => {
       expires.check();
       return expires.isNever() ? createForever(values) : post("/rest/v3/short-urls", values);
@@ -225,7 +225,7 @@ export async function editDialog(link, onChange) {
     const changed = Object.fromEntries(Object.entries(values).filter(([name, value]) => JSON.stringify(value) !== before.get(name)));
     return { changed, link: Object.keys(changed).length > 0 ? await patch(linkPath(link), changed) : null };
   };
-  const done = await formDialog(text.edit(link.shortCode), { fields: [longUrl, title, tags, fieldGroup(hasAllLinks() ? text.groupLimits : text.groupSchedule, limits, true), fieldGroup(text.groupRedirect, redirect, true)], submit });
+  const done = await formDialog(text.edit(link.shortCode), { fields: [longUrl, title, tags, fieldGroup(hasAllLinks() ? text.groupLimits : text.groupSchedule, limits, true), fieldGroup(text.groupRedirect, redirect, true)], action: text.save, submit });
   if (!done?.link) {
     return;
   }

@@ -4,6 +4,7 @@ import { badge, clipped, copyButton, h, outside, pageLink } from "./dom.js";
 import { currentSession, linkPath, withQuery } from "./api.js";
 import { isBeingDeleted } from "./deletes.js";
 import { openDialog } from "./dialog.js";
+import { bareUrl } from "./format.js";
 import { DAY_MS } from "./period.js";
 import { page, states as text } from "./strings-links.js";
 
@@ -99,7 +100,8 @@ export function qrCode(link) {
 
 /** Shows the QR code of a link in a dialog. */
 export function openQr(link) {
-  openDialog(page.qrOf(link.shortUrl), qrCode(link));
+  const { element } = openDialog(page.downloadQr, [h("p", { class: "mono wrap" }, outside(bareUrl(link.shortUrl))), qrCode(link)]);
+  element.querySelector(".qr a").focus();
 }
 
 /** Tags in a row; of many the first, and how many more there are. */

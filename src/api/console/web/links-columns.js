@@ -26,5 +26,6 @@ export function chooseColumns(table) {
     } });
     return h("label", { class: "tick" }, tick, text.columns[name]);
   });
-  openDialog(text.chooseColumns, h("div", { class: "stack" }, ticks));
+  const { element } = openDialog(text.chooseColumns, h("div", { class: "stack" }, ticks));
+  element.querySelector("input").focus();
 }

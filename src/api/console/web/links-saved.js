@@ -47,6 +47,7 @@ async function save(query) {
   const done = await formDialog(text.save, {
     fields: [field({ name: "name", label: text.name, required: true, maxlength: NAME_MAX, autocomplete: "off", read: (typed) => typed.trim() })],
     intro: text.intro,
+    action: text.save,
     async submit({ name }) {
       if (name === "") {
         throw Object.assign(new Error(text.nameMissing), { reasons: [["name", text.nameMissing]] });

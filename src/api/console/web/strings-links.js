@@ -54,7 +54,7 @@ export const actions = {
   tags: "Tags",
   tagsHint: "Separate tags with commas. Existing tags are kept.",
   add: "Add tags",
-  askExpiry: (links) => `Set the expiry of ${count(links, "link")}`,
+  askExpiry: (links) => `Set expiry of ${count(links, "link")}`,
   askUntag: (links) => `Remove tags from ${count(links, "link")}`,
   untagHint: "Other tags of the links are kept.",
   onLinks: (tag, links) => `${tag} (${count(links, "link")})`,
@@ -62,9 +62,9 @@ export const actions = {
 };
 
 export const form = {
-  create: "New link",
-  createAction: "Create link",
-  edit: (code) => `Edit “${code}”`,
+  create: "Create link",
+  edit: (code) => `Edit link “${code}”`,
+  save: "Save changes",
   destination: "Destination",
   title: "Title",
   titleHint: "Shown in lists and previews.",
@@ -140,7 +140,7 @@ export const bar = {
 /** Filters that this browser keeps. */
 export const saved = {
   title: "Saved",
-  save: "Save this filter",
+  save: "Save filter",
   intro: "Saved filters stay in this browser. The palette (Ctrl K or ⌘K) finds them, too.",
   name: "Name",
   nameMissing: "Enter a name.",
@@ -262,6 +262,7 @@ export const page = {
   qr: "QR code",
   qrOf: (url) => `QR code of ${url}`,
   qrOnlyHere: (host) => `Only this machine can open this code: its host is ${host}. Set base_url to the public address before you print it.`,
+  downloadQr: "Download QR code",
   downloadSvg: "Download SVG",
   downloadPng: "Download PNG",
   notFiltered: "The numbers above count all visits of the link. Filters narrow the visitors and the single visits below.",

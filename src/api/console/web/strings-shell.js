@@ -152,9 +152,9 @@ export const errors = {
 };
 
 export const forms = {
-  discard: "Discard changes?",
+  discard: "Discard changes",
   discardText: "Your changes have not been saved.",
-  discardAction: "Discard",
+  discardAction: "Discard changes",
   incomplete: "Enter a complete and valid value.",
   wrong: (reason) => `This ${reason}.`,
 };
@@ -197,7 +197,7 @@ export const signIn = {
   key: "API key",
   managers: "For password managers",
   action: "Sign in",
-  leave: "Leave this page?",
+  leave: "Leave page",
   leaveText: "Your work on this page will be lost. You can then sign in on the sign-in page.",
   leaveAction: "Leave page",
   refusals: {
