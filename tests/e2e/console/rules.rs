@@ -177,6 +177,33 @@ fn errors_stand_beside_the_fields_of_a_rule() {
     console.close();
 }
 
+/// Script: how many right edges the fields of all rules have, and the words on the buttons that remove one.
+const EDGES: &str = "(() => {
+    const all = (selector) => [...document.querySelectorAll(`dialog .rule-form ${selector}`)].filter((one) => one.checkVisibility());
+    const rows = [...all('.condition'), ...all('[name=longUrl]')].map((row) => (row.matches('input') ? [row] : [...row.querySelectorAll('input, select')]));
+    const edges = new Set(rows.map((row) => Math.round(Math.max(...row.map((one) => one.getBoundingClientRect().right)))));
+    return [edges.size, [...new Set(all('.remove').map((one) => one.textContent))]];
+})()";
+
+/// A field was as wide as its rule, or less where a cross beside it removed a condition.
+#[test]
+fn fields_of_rules_end_on_one_line() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("ruled", TARGET);
+    let condition = |kind: &str, value: &str| json!({"type": kind, "matchKey": null, "matchValue": value});
+    let [android, french, half] =
+        [condition("device", "android"), condition("language", "fr"), condition("weight", "50")];
+    let rules = json!([{"longUrl": "https://a.example/", "conditions": [android]}, {"longUrl": "https://b.example/", "conditions": [french, half]}]);
+    set(node, "ruled", &rules);
+    open_editor(browser, node, "ruled");
+    assert_eq!(browser.value(EDGES), json!([1, ["Remove rule", "Remove"]]));
+    browser.resize(PHONE);
+    assert_eq!(browser.value(EDGES), json!([1, ["Remove rule", "Remove"]]));
+    browser.fits_fingers();
+    console.close();
+}
+
 #[test]
 fn visitor_is_tried() {
     let console = OpenConsole::open().expecting(&["status of 400"]);

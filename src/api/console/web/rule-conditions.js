@@ -58,7 +58,7 @@ export function conditionForm({ type, matchKey, matchValue }, remove) {
   draw(matchKey, matchValue);
   // The name of a parameter stays when another question is asked about it.
   kind.input.addEventListener("change", () => draw(valueOf("matchKey"), null));
-  const removal = button("×", remove, { kind: "icon", "data-action": "remove-condition" });
+  const removal = button(text.remove, remove, { kind: "quiet remove", "data-action": "remove-condition" });
   return {
     element: h("li", { class: "condition" }, kind.element, host, removal),
     type: kind,

@@ -111,7 +111,7 @@ function ruleForm({ longUrl, conditions }, { move, remove }) {
   const title = h("h3", { id: uniqueId("rule") });
   const up = button("↑", () => move(-1), { kind: "icon", "data-action": "move-up" });
   const down = button("↓", () => move(1), { kind: "icon", "data-action": "move-down" });
-  const removal = button("×", remove, { kind: "icon", "data-action": "remove-rule" });
+  const removal = button(text.removeRule, remove, { kind: "quiet remove", "data-action": "remove-rule" });
   const url = destinationField({ label: text.sendTo, value: longUrl });
   const list = h("ul", { class: "condition-forms", "aria-label": text.conditions });
   const adding = button(text.addCondition, () => add(FIRST_CONDITION).type.input.focus(), { kind: "quiet", "data-action": "add-condition" });
@@ -147,6 +147,7 @@ function ruleForm({ longUrl, conditions }, { move, remove }) {
       setText(title, text.rule(place));
       [[up, text.up, place === 1], [down, text.down, place === all], [removal, text.remove, false]].forEach(([control, name, isOff]) => {
         control.setAttribute("aria-label", name(place));
+        control.title = name(place);
         control.disabled = isOff;
       });
       label();

@@ -22,6 +22,7 @@ export const rules = {
   removeCondition: (place, rule) => `Remove condition ${place} of rule ${rule}`,
   sendTo: "Send visitors to",
   addRule: "Add rule",
+  removeRule: "Remove rule",
   up: (place) => `Move rule ${place} up`,
   down: (place) => `Move rule ${place} down`,
   remove: (place) => `Remove rule ${place}`,
@@ -36,6 +37,7 @@ export const rules = {
 
 export const conditions = {
   type: "Condition",
+  remove: "Remove",
   types: [
     ["device", "Device"],
     ["browser", "Browser"],
