@@ -281,3 +281,32 @@ fn sections_of_settings_are_chosen() {
     assert_eq!(browser.value("document.querySelector('[data-action=section]')"), json!(null));
     console.close();
 }
+
+/// Script: by how many pixels the last card of one column of a link's page ends below that of the other.
+const COLUMN_ENDS: &str = "(() => {
+    const ends = [...document.querySelectorAll('.link-page > .stack')].map((one) => [...one.querySelectorAll('.card')].at(-1).getBoundingClientRect().bottom);
+    return Math.round(Math.abs(ends[0] - ends[1]));
+})()";
+
+/// The shorter column once left a hole beside the other one.
+#[test]
+fn columns_of_a_link_end_together() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("plain", TARGET);
+    browser.resize(SCREEN);
+    browser.go(&at(node, "links/plain"));
+    shows(browser, ".link-page #rules");
+    wait_until("one end", || browser.value(COLUMN_ENDS) == json!(0));
+    console.close();
+}
+
+#[test]
+fn missing_links_are_named_by_their_slug() {
+    let console = OpenConsole::open().expecting(&["status of 404"]);
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "links/none"));
+    says(browser, "main .state", "No link has the slug “none”.");
+    browser.is_accessible();
+    console.close();
+}

@@ -21,7 +21,7 @@ const COUNTS_WAIT_MS = 300;
 export async function show(main, context) {
   const named = { shortCode: context.params.code, domain: context.query.get("domain") };
   const buttons = h("div", { class: "line" });
-  const host = h("div", { class: "stack" }, loadingState(12));
+  const host = h("div", { class: "stack" }, placeholder());
   const title = outside(named.shortCode, { class: "code" });
   main.append(pageHead(title, buttons), host);
   context.setTitle(named.shortCode);
@@ -43,6 +43,12 @@ export async function show(main, context) {
   context.signal.addEventListener("abort", leave, { once: true });
   load(page);
   return { update };
+}
+
+/** What stands in place of the cards until the link is there: boxes of about their sizes. */
+function placeholder() {
+  const box = (lines) => h("div", { class: "card" }, h("div", { class: "loading", "aria-hidden": "true" }, Array.from({ length: lines }, () => h("div", { class: "skeleton" }))));
+  return [h("div", { class: "card" }, loadingState(2)), h("div", { class: "link-page" }, h("div", { class: "stack" }, box(3), box(10)), h("div", { class: "stack" }, box(11)))];
 }
 
 /** Loads all of a link; what an earlier load still brings is dropped. */
@@ -82,7 +88,9 @@ async function showMissing({ named, buttons, host, signal }, error) {
     ? await get(historyPath(named), { query: { domain: named.domain }, signal }).catch(() => null)
     : null;
   const isDeleted = told?.history[0]?.what === "deleted";
-  const state = isDeleted ? emptyState(text.deleted(actions.named([named])), text.deletedText) : errorState(error, error.status === 404 ? undefined : () => location.reload());
+  const state = isDeleted
+    ? emptyState(text.deleted(actions.named([named])), text.deletedText)
+    : error.status === 404 ? errorState({ title: text.missing, detail: text.missingText(named) }) : errorState(error, () => location.reload());
   state.append(h("p", null, pageLink("/admin/links", hasAllLinks() ? text.toList : pages.links, { class: "button" })));
   fill(host, state, told?.history.length > 0 && historyCard(told.history));
 }
@@ -114,9 +122,9 @@ function draw(page, { link, told, rules }) {
     headOf(link, edit),
     h("div", { class: "link-page" },
       h("div", { class: "stack" }, counts, rulesCard(link, rules, again)),
-      h("div", { class: "stack" }, factsCard(link), referrers, hasAllLinks() ? historyCard(history, link) : noHistory())),
+      h("div", { class: "stack" }, factsCard(link), referrers)),
     // Below all else, since they load last, and with the whole width.
-    about, hasAllLinks() && single);
+    about, hasAllLinks() && single, hasAllLinks() ? historyCard(history, link) : noHistory());
   loadLogged();
 }
 
