@@ -114,3 +114,22 @@ fn long_slugs_are_whole_on_a_phone() {
     browser.fits_fingers();
     console.close();
 }
+
+/// Script: whether the pager can be seen, and whether its buttons can.
+const PAGER: &str = "[document.querySelector('.pager'), document.querySelector('.pager [data-action=next]')].map((one) => one.checkVisibility())";
+
+/// A list on one page once ended with two buttons that were off.
+#[test]
+fn pagers_are_for_lists_of_several_pages() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    for number in (0..51).rev() {
+        node.wire().shorten_as(&format!("item-{number:02}"), TARGET);
+    }
+    for (query, shown) in [("", [true, true]), ("?size=100", [true, false]), ("?q=item-01", [false, false])] {
+        browser.go(&at(node, &format!("links{query}")));
+        says(browser, "tbody", "item-01");
+        wait_until("the pager of this list", || browser.value(PAGER) == json!(shown));
+    }
+    console.close();
+}

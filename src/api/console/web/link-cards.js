@@ -26,7 +26,7 @@ function toLinks(query, said, props) {
 export function factsCard(link) {
   const { meta, visitsSummary: visits } = link;
   return card(text.details, {}, facts([
-    [text.visits, text.visitsOf(visits.total, meta.maxVisits, visits.bots)],
+    [text.allVisits, text.visitsOf(visits.total, meta.maxVisits, visits.bots)],
     [text.tags, link.tags.length === 0 ? common.none : link.tags.map((tag) => [toLinks({ tags: joinTags([tag]) }, tag, { class: "badge" }), " "])],
     [text.created, format.time(link.dateCreated)],
     [text.starts, meta.validSince ? format.time(meta.validSince) : text.immediately],

@@ -4,7 +4,10 @@ import { button, h, setText } from "./dom.js";
 import { SIZES } from "./links-query.js";
 import { list as text } from "./strings-links.js";
 
-/** The pager, `{ element, set(now), hide() }`: `on` has `previous()`, `next()` and `size(text)`. A list without links needs none. */
+/**
+ * The pager, `{ element, set(now), hide() }`: `on` has `previous()`, `next()` and `size(text)`. A list without links needs none, nor does one
+ * that fits the shortest page. On a page without neighbours, only its length can be chosen.
+ */
 export function pager(on) {
   const previous = button(text.previous, on.previous, { "data-action": "previous", disabled: true });
   const next = button(text.next, on.next, { "data-action": "next", disabled: true });
@@ -15,8 +18,10 @@ export function pager(on) {
   const hide = () => element.classList.add("unknown");
   const set = (now) => {
     element.classList.remove("unknown");
-    element.hidden = now.isEmpty;
+    const isAlone = now.page === 1 && !now.hasNext;
+    element.hidden = now.isEmpty || (isAlone && now.links <= Number(SIZES[0]));
     const held = [previous, next].find((one) => one === document.activeElement);
+    [previous, where, next].forEach((one) => { one.hidden = isAlone; });
     previous.disabled = now.page === 1;
     next.disabled = !now.hasNext;
     setText(where, text.page(now.page));

@@ -243,6 +243,7 @@ export const page = {
   },
   details: "Details",
   visits: "Visits",
+  allVisits: "Visits, all time",
   visitsOf: (total, most, bots) => `${number(total)}${most ? ` of ${number(most)}` : ""} (${number(bots)} by bots)`,
   tags: "Tags",
   created: "Created",

@@ -189,7 +189,7 @@ class LinkList {
     this.showCount();
     fill(this.further, page.isOpen && this.furtherButton());
     const hasNext = page.next !== null && !page.isOpen;
-    this.pager.set({ page: this.cursors.length, hasNext, isEmpty: links.length === 0 && this.cursors.length === 1 && !hasNext, size: this.filter.size });
+    this.pager.set({ page: this.cursors.length, hasNext, isEmpty: links.length === 0 && this.cursors.length === 1 && !hasNext, links: links.length, size: this.filter.size });
   }
 
   /** Says how many links there are, without those of this page that are being deleted. */
@@ -268,7 +268,7 @@ class LinkList {
     setText(this.status, "");
     fill(this.further);
     this.table.showNothing(error.fields?.includes("orderBy") ? this.tooMany() : errorState(error, () => this.load()));
-    this.pager.set({ page: this.cursors.length, hasNext: false, isEmpty: false, size: this.filter.size });
+    this.pager.set({ page: this.cursors.length, hasNext: false, isEmpty: false, links: 0, size: this.filter.size });
   }
 
   showSelection(links) {
