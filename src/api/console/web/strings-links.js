@@ -145,7 +145,7 @@ export const saved = {
   name: "Name",
   nameMissing: "Enter a name.",
   chosen: (name) => `✓ ${name}`,
-  remove: (name) => `Remove ${name}`,
+  remove: (name) => `Remove filter ${name}`,
   none: "No saved filters. Set a filter first.",
   done: (name) => `Filter ${name} saved.`,
   removed: (name) => `Filter ${name} removed.`,
