@@ -140,6 +140,32 @@ fn each_role_sees_its_pages() {
     node.terminate();
 }
 
+#[test]
+fn refused_pages_lead_on() {
+    let (console, ops, [audit]) = console_for_keys([("audit", "read-all")]);
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "links"));
+    enter_key(browser, &audit);
+    says(browser, ".list-status", "0 links");
+    // An import takes any key that may create links.
+    browser.go(&at(node, "import"));
+    says(browser, "main", "This page needs a key that may create links");
+    press(browser, "main", "back");
+    says(browser, ".list-status", "0 links");
+    browser.go(&at(node, "settings"));
+    says(browser, "main", "This page needs a key with the role admin");
+    browser.resize(PHONE);
+    browser.fits();
+    browser.fits_fingers();
+    browser.is_accessible();
+    // Another key continues with the page that was refused.
+    press(browser, "main", "other-key");
+    wait_until("the sign-in page", || browser.title().starts_with("Sign in - "));
+    enter_key(browser, &ops);
+    shows(browser, "main .settings");
+    console.close();
+}
+
 /// Another page of the browser signs in with another key, and this one gets the focus again.
 fn change_key(browser: &Browser, key: &str) {
     sign_in_elsewhere(browser, key);

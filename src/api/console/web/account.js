@@ -1,6 +1,6 @@
 // Who is signed in: the menu in the corner of the header, and the dialog with all sessions.
 
-import { del, get, setSession } from "./api.js";
+import { del, get, setSession, withQuery } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { actionButton, badge, button, emptyState, fill, h, loadInto, outside, pageLink, regionTable, row } from "./dom.js";
 import { relative, time } from "./format.js";
@@ -42,7 +42,7 @@ export function showSession(session) {
 function showMenu(opener, { app, keyId, keyName }) {
   openMenu(opener, [
     [[icon("person"), text.sessions], showSessions, { name: "sessions" }],
-    [[icon("out"), text.signOut], signOut, { name: "sign-out" }],
+    [[icon("out"), text.signOut], () => signOut(), { name: "sign-out" }],
   ], { head: [outside(keyName ?? app), h("span", { class: "mono soft" }, keyId)] });
 }
 
@@ -51,11 +51,11 @@ function openNotice() {
     pageLink("/admin/apps", text.openLink), text.openEnd);
 }
 
-/** Ends the session, and leads to the page on which one signs in. */
-export async function signOut() {
+/** Ends the session, and leads to the page on which one signs in. The next session begins on the page `next`, if there is one. */
+export async function signOut(next = "") {
   try {
     await del("/admin/api/session");
-    location.assign("/admin/sign-in");
+    location.assign(withQuery("/admin/sign-in", { next }));
   } catch (error) {
     toastError(error, text.stillSignedIn);
   }

@@ -37,5 +37,8 @@ export function mayOpen(path) {
   return mayManage() || FOR_ALL.includes(path) || (FOR_WRITERS.includes(path) && mayWrite());
 }
 
+/** Whether a page is for all keys that may create links, not only for admins. */
+export const isForWriters = (path) => FOR_WRITERS.includes(path);
+
 /** The page to begin with. */
 export const firstPage = () => (mayManage() ? "/admin/" : "/admin/links");

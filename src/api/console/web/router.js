@@ -1,10 +1,11 @@
 // Routes: a path leads to a view, which is loaded when it is first wanted.
 
+import { signOut } from "./account.js";
 import { currentSession, unreachable } from "./api.js";
 import { backFromDialog } from "./dialog.js";
-import { emptyState, errorState, fill, h, loadingState, pageHead, pageLink } from "./dom.js";
+import { actionButton, emptyState, errorState, fill, h, loadingState, pageHead, pageLink } from "./dom.js";
 import { showCurrentPage } from "./navigation.js";
-import { firstPage, hasAllLinks, mayOpen } from "./rights.js";
+import { firstPage, hasAllLinks, isForWriters, mayOpen } from "./rights.js";
 import { pages, shell } from "./strings-shell.js";
 
 /**
@@ -119,18 +120,25 @@ async function route({ isFirst = false }) {
     fill(main, ...noPage(shell.notFound, shell.notFoundTitle, shell.notFoundText));
     return;
   }
-  if (!mayOpen(found.nav ?? found.parent)) {
-    fill(main, ...noPage(found.title, shell.notAllowed, shell.notAllowedText));
+  const wanted = found.nav ?? found.parent;
+  if (!mayOpen(wanted)) {
+    fill(main, ...noPage(found.title, isForWriters(wanted) ? shell.notAllowedToWrite : shell.notAllowed, shell.notAllowedText, otherKey()));
     return;
   }
   await showView(found, page, main, isFirst);
 }
 
 /** The content in place of a page: the reason, and the way to the first page that the key may open. */
-function noPage(heading, title, text) {
+function noPage(heading, title, text, action = null) {
   const first = firstPage();
   const { title: name } = ROUTES.find((one) => one.path.test(first));
-  return [pageHead(heading), h("div", { class: "card" }, emptyState(title, text, pageLink(first, shell.goTo(name), { class: "button" })))];
+  const back = pageLink(first, shell.backTo(name), { class: "button", "data-action": "back" });
+  return [pageHead(heading), h("div", { class: "card" }, emptyState(title, text, h("span", { class: "line" }, back, action)))];
+}
+
+/** Ends the session. The next one begins on the page that the address names. */
+function otherKey() {
+  return actionButton(shell.otherKey, () => signOut(location.pathname + location.search), { "data-action": "other-key" });
 }
 
 /** Whether a path can be read: one that somebody has cut may end within a character. */
