@@ -300,6 +300,35 @@ fn rows_of_analytics_are_filters() {
     console.close();
 }
 
+/// Script: the labels of the tiles.
+const TILES: &str = "[...document.querySelectorAll('.tile dt')].map((one) => one.textContent)";
+
+/// Script: the texts of the cells of a row without an app.
+const WITHOUT_AN_APP: &str = "(() => {
+    const row = [...document.querySelectorAll('main .figures tbody tr')].find((one) => one.innerText.includes('Without an app'));
+    return row ? [...row.cells].slice(1).map((one) => one.innerText) : null;
+})()";
+
+#[test]
+fn people_and_links_without_app_are_shown() {
+    let console = OpenConsole::with(visited_node);
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "usage"));
+    shows(browser, ".tiles");
+    let labels = ["Visits", "People", "Bots", "To unknown links", "Links created", "Total links"];
+    assert_eq!(browser.value(TILES), json!(labels));
+    // While there are no keys, no link has an app.
+    wait_until("the link and its visits", || {
+        press(browser, "main", "refresh");
+        browser.value(WITHOUT_AN_APP) == json!(["1", "1", "4"])
+    });
+    says(browser, ".tile:nth-child(2)", "100%");
+    browser.resize(PHONE);
+    browser.fits();
+    browser.fits_fingers();
+    console.close();
+}
+
 /// Returns a script: from now on, the log has 20 visits of the last 7 days, 10 of the 7 before, and the first of all
 /// visits so many days ago.
 fn with_log(days: u32) -> String {

@@ -17,6 +17,9 @@ import { tableOf } from "./visits-plot.js";
 /** Rows that are shown at first. */
 const TOP_SHOWN = 10;
 
+/** As many apps as the node lists. */
+const APPS_MAX = 100;
+
 /** Referrers that are shown at first: their rows are lower. */
 const REFERRERS_SHOWN = 15;
 
@@ -24,24 +27,29 @@ const num = (content) => ({ content, class: "num" });
 
 /** The numbers above all. */
 export function totals({ visits, orphanVisits, links }, before, period) {
-  const { total, bots } = visits.summary;
   const isPart = isRunning(period);
   return tiles([
-    [text.visits, numberOr(total, text.counting), visitsSince(visits, before?.visits, period)],
-    [text.botVisits, numberOr(bots, text.counting), total > 0 && bots !== null && format.percent(bots, total)],
+    ...visitTiles(visits.summary, visitsSince(visits, before?.visits, period)),
     [text.unknownVisits, numberOr(orphanVisits.summary.total, text.counting)],
     hasAllLinks() && [text.created, numberOr(links.created, text.counting), changeSince(links.created, before?.links.created, isPart)],
     hasAllLinks() && [text.links, numberOr(links.total, text.counting)],
   ].filter(Boolean));
 }
 
+/** All visits with their change, then people and bots, each with its share of them. */
+function visitTiles({ total, bots }, change) {
+  const isKnown = total !== null && bots !== null;
+  const share = (part) => isKnown && total > 0 && format.percent(part, total);
+  return [
+    [text.visits, numberOr(total, text.counting), change],
+    [text.people, numberOr(isKnown ? total - bots : null, text.counting), share(total - bots)],
+    [text.bots, numberOr(bots, text.counting), share(bots)],
+  ];
+}
+
 /** The numbers of some visits of the visit log, `now`, and of the period before. */
 export function totalsOfFiltered(now, before, period) {
-  return tiles([
-    [text.visits, format.number(now.total), changeSince(now.total, before?.total, isRunning(period))],
-    [text.people, format.number(now.total - now.bots)],
-    [text.botVisits, format.number(now.bots), now.total > 0 && format.percent(now.bots, now.total)],
-  ]);
+  return tiles(visitTiles(now, changeSince(now.total, before?.total, isRunning(period))));
 }
 
 /** The address of this page for the visits of some filters as well. */
@@ -58,7 +66,7 @@ export function madeCard(links, period, keep) {
   if (links.perDay.some((one) => one.links === null)) {
     return card(title, {}, notKnown());
   }
-  if (links.perDay.length === 0) {
+  if (links.perDay.every((one) => one.links === 0)) {
     return card(title, {}, emptyState(text.noneCreated, text.noneCreatedText, pageLink("/admin/links", text.toLinks, { class: "button" })));
   }
   const known = new Map(links.perDay.map((one) => [Date.parse(one.date), one.links]));
@@ -107,23 +115,42 @@ export function referrersCard({ referrers, summary: { total: all } }, query) {
   return card(title, { id: "card-referrers" }, shareTable(common.asTable(title), columns, rows, { shown: REFERRERS_SHOWN, action: "all-referrers" }));
 }
 
-/** Links in all, made and followed in the period, of each of some parts. The name leads to the visits of the part, `part`, and the number of links to its links. */
+/**
+ * Links in all, made and followed in the period, of each of some parts. The name leads to the visits of the part, `part`, and the number of links to its links; where `part` is
+ * null, no filter selects them.
+ */
 function partsCard(title, first, parts, { name, part: partOf, query, empty }) {
   if (parts.length === 0) {
     return card(title, {}, emptyState(text.noLinks, empty));
   }
-  const rows = parts.map((part) => row({ content: pageLink(narrowed(query, partOf(part)), name(part), { "data-action": "filter-by" }), class: "wrap" },
-    num(part.links === null ? numberOr(null, text.counting) : pageLink(withQuery("/admin/links", partOf(part)), format.number(part.links))), num(numberOr(part.created, text.counting)), num(format.number(part.visits.total))));
+  const named = (part) => (partOf(part) === null ? name(part) : pageLink(narrowed(query, partOf(part)), name(part), { "data-action": "filter-by" }));
+  const linksOf = (part) => (part.links === null || partOf(part) === null ? numberOr(part.links, text.counting) : pageLink(withQuery("/admin/links", partOf(part)), format.number(part.links)));
+  const rows = parts.map((part) => row({ content: named(part), class: "wrap" }, num(linksOf(part)), num(numberOr(part.created, text.counting)), num(format.number(part.visits.total))));
   const columns = [first, text.linksColumn, text.newColumn, text.visits].map((column, at) => ({ title: column, class: at > 0 ? "num" : undefined, isName: at === 0 }));
   const { element, table } = regionTable(common.asTable(title), columns, rows);
   table.classList.add("figures");
-  return card(title, {}, element, h("p", { class: "soft small" }, text.periodNote));
+  return card(title, { beside: h("small", null, text.periodNote) }, element);
 }
 
-export function byAppCard(byApp, query) {
-  return partsCard(text.byApp, text.app, byApp, {
-    name: ({ app }) => outside(app),
-    part: ({ app }) => ({ app }),
+/** The apps, then the links that belong to none of them, if there are any: their `app` is null. The domains have all links. */
+export function appsAndRest({ byApp, byDomain }) {
+  const sum = (parts, valueOf) => parts.reduce((all, part) => (all === null || valueOf(part) === null ? null : all + valueOf(part)), 0);
+  const rest = (valueOf) => {
+    const [all, ofApps] = [sum(byDomain, valueOf), sum(byApp, valueOf)];
+    return all === null || ofApps === null ? null : Math.max(0, all - ofApps);
+  };
+  const visits = Object.fromEntries(["total", "bots"].map((name) => [name, rest((part) => part.visits[name])]));
+  const none = { app: null, links: rest((part) => part.links), created: rest((part) => part.created), visits };
+  return none.links > 0 || visits.total > 0 ? [...byApp, none] : byApp;
+}
+
+/** Links and visits by app. */
+export function byAppCard(links, query) {
+  const isCut = links.byApp.length >= APPS_MAX;
+  const others = () => (isCut ? text.otherApps : h("span", null, text.withoutApp, h("small", { class: "meaning" }, text.withoutAppMeaning)));
+  return partsCard(text.byApp, text.app, appsAndRest(links), {
+    name: ({ app }) => (app === null ? others() : outside(app)),
+    part: ({ app }) => (app === null ? null : { app }),
     query,
     empty: text.noLinksByApp,
   });

@@ -4,6 +4,7 @@ import { csvLine } from "./csv.js";
 import { saveCsv } from "./save-file.js";
 import { usage as text } from "./strings-traffic.js";
 import { toast, toastError } from "./toast.js";
+import { appsAndRest } from "./usage-cards.js";
 import { breakdownLines, tellSaved } from "./visits-export.js";
 
 const COLUMNS = ["kind", "name", "visits", "bots", "links", "newLinks"];
@@ -18,7 +19,7 @@ function usageLines({ visits, links, topLinks }) {
     ...days.map((day) => ["day", day, seen.get(day)?.total ?? 0, seen.get(day)?.bots ?? 0, null, made.get(day) ?? noneMade]),
     ...topLinks.map(({ link, visits: own }) => ["link", link.shortUrl, own.total, own.bots, null, null]),
     ...visits.referrers.map(({ host, total }) => ["referrer", host, total, null, null, null]),
-    ...links.byApp.map((one) => ["app", one.app, one.visits.total, one.visits.bots, one.links, one.created]),
+    ...appsAndRest(links).map((one) => ["app", one.app ?? "", one.visits.total, one.visits.bots, one.links, one.created]),
     ...links.byDomain.map((one) => ["domain", one.domain ?? "", one.visits.total, one.visits.bots, one.links, one.created]),
   ];
 }

@@ -127,7 +127,7 @@ function content({ usage, before, tags, period }, query, { visitors, single, kee
     visitors,
     madeCard(usage.links, period, keep),
     // Apps and domains are few: beside all the tags, one is below the other.
-    h("div", { class: "cards" }, byTagCard(tags, query), h("div", { class: "stack" }, byAppCard(usage.links.byApp, query), byDomainCard(usage.links.byDomain, query))),
+    h("div", { class: "cards" }, byTagCard(tags, query), h("div", { class: "stack" }, byAppCard(usage.links, query), byDomainCard(usage.links.byDomain, query))),
     single,
     h("p", { class: "soft" }, text.note),
   ];
