@@ -256,6 +256,48 @@ fn settings_are_read_without_their_quotes() {
     console.close();
 }
 
+/// Script: the names of settings that take more than one line.
+const BROKEN_NAMES: &str =
+    "document.fonts.ready.then(() => [...document.querySelectorAll('.settings td:first-child code')]
+    .filter((name) => name.getClientRects().length > 1).map((name) => name.textContent))";
+
+#[test]
+fn names_of_settings_take_one_line() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.resize(SCREEN);
+    browser.go(&at(node, "settings"));
+    shows(browser, "#settings-links");
+    press(browser, "main", "unfold");
+    says(browser, "main", "limits.connections_per_address");
+    assert_eq!(browser.value(BROKEN_NAMES), json!([]));
+    console.close();
+}
+
+#[test]
+fn filters_are_cleared_by_a_button() {
+    let (console, key) = OpenConsole::with_key();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.resize(PHONE);
+    browser.go(&at(node, "settings?filter=nothing-of-this-name"));
+    enter_key(browser, &key);
+    says(browser, "main", "No settings match");
+    browser.fits();
+    browser.fits_fingers();
+    browser.is_accessible();
+    press(browser, ".state", "clear-filter");
+    shows(browser, "#settings-links");
+    assert_eq!(browser.url(), at(node, "settings"));
+    browser.go(&at(node, "apps?filter=nothing-of-this-name"));
+    says(browser, "main", "No apps match");
+    press(browser, ".toolbar", "clear-filter");
+    says(browser, ".keys", "ops");
+    // The field that was emptied has the focus, and its button is gone.
+    assert_eq!(browser.value("document.activeElement.matches('.filter')"), json!(true));
+    assert_eq!(browser.value("document.querySelector('.toolbar [data-action=clear-filter]').hidden"), json!(true));
+    console.close();
+}
+
 #[test]
 fn sections_of_settings_are_chosen() {
     let console = OpenConsole::open();

@@ -6,9 +6,15 @@ import { onLive } from "./live.js";
 import { mayManage } from "./rights.js";
 import { common, errors, sources as sourcesText } from "./strings-shell.js";
 
+/** A name that breaks after its dots and underscores where its line is too short for it. */
+export function breakable(name) {
+  return name.split(/(?<=[._])/).flatMap((part, at) => (at > 0 ? [h("wbr"), part] : part));
+}
+
 /** The name of a setting, which leads to it where the settings may be seen. */
 export function settingLink(name) {
-  return !mayManage() ? h("code", null, name) : pageLink(`/admin/settings?filter=${encodeURIComponent(name)}`, h("code", null, name));
+  const said = h("code", null, breakable(name));
+  return !mayManage() ? said : pageLink(`/admin/settings?filter=${encodeURIComponent(name)}`, said);
 }
 
 /** Lines for a file, with a button that copies them. */
@@ -175,4 +181,14 @@ export function filterField({ label, placeholder, value, onInput, signal }) {
     }
   }, { signal });
   return input;
+}
+
+/** The button beside filters that takes all of them away, shown while one is set: `{ element, set(isFiltered) }`. The first filter, `filter`, gets the focus. */
+export function filterClearer(filter, onClear) {
+  const clear = () => {
+    onClear();
+    filter.focus();
+  };
+  const element = button(common.clearFilter, clear, { "data-action": "clear-filter", hidden: true });
+  return { element, clear, set: (isFiltered) => { element.hidden = !isFiltered; } };
 }

@@ -90,6 +90,7 @@ export const palette = {
 
 export const common = {
   cancel: "Cancel",
+  clearFilter: "Clear filter",
   close: "Close",
   closeMessage: "Close message",
   confirm: "Continue",

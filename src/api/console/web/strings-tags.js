@@ -7,7 +7,6 @@ const links = (number_) => count(number_, "link");
 export const tags = {
   label: "Tags",
   filter: "Filter tags",
-  placeholder: "Part of a tag",
   sort: "Sort by",
   sorts: { "tag-ASC": "Name", "shortUrlsCount-DESC": "Most links", "visits-DESC": "Most visits" },
   columns: { tag: "Tag", links: "Links", visits: "Visits", bots: "Bot visits", actions: "Actions" },
@@ -25,7 +24,6 @@ export const tags = {
   toLinks: "View links",
   nothing: "No tags match",
   nothingText: "Change or clear the filter.",
-  clear: "Clear filter",
   cannotSort: "Too many links to sort by visits",
   cannotSortText: "Filter the tags, or sort by name.",
   byName: "Sort by name",

@@ -4,10 +4,10 @@ import { currentSession, get } from "./api.js";
 import { newKey, revokeApp, revokeKey, rotateKey } from "./app-dialogs.js";
 import { badge, button, card, emptyState, fill, h, outside, pageHead, regionTable, row } from "./dom.js";
 import * as format from "./format.js";
-import { domainName, filterField, reloader, settingLink } from "./parts.js";
+import { domainName, filterClearer, filterField, reloader, settingLink } from "./parts.js";
 import { roleWords, stateOf } from "./roles.js";
 import { apps as text } from "./strings-access.js";
-import { pages } from "./strings-shell.js";
+import { common, pages } from "./strings-shell.js";
 
 // More cards than this nobody reads one by one, and they slow the page down.
 const SHOWN_MAX = 100;
@@ -20,7 +20,10 @@ export async function show(main, { signal, query, setQuery }) {
   const page = { get session() { return currentSession(); }, apps: [], domains: [] };
   const host = h("div", { class: "stack" });
   const list = h("div", { class: "stack" });
-  const draw = () => fill(list, appCards(page, wanted));
+  const draw = () => {
+    fill(list, appCards(page, wanted, bar.clear));
+    bar.set(wanted);
+  };
   const choose = (changes) => {
     Object.assign(wanted, changes);
     setQuery(queryOf(wanted), { replace: true });
@@ -32,14 +35,16 @@ export async function show(main, { signal, query, setQuery }) {
     render(data) {
       Object.assign(page, data);
       add.disabled = false;
-      bar.hidden = page.apps.length === 0;
+      // Without a key, the button below is the main one.
+      add.classList.toggle("primary", page.apps.length > 0);
+      bar.element.hidden = page.apps.length === 0;
       draw();
       return page.apps.length === 0 ? noKeys(page) : list;
     },
   });
   const add = button(text.new, () => newKey(page), { kind: "primary", "data-action": "new-key", disabled: true });
   const bar = toolbar(wanted, choose, signal);
-  main.append(pageHead(pages.apps, add), bar, host);
+  main.append(pageHead(pages.apps, add), bar.element, host);
   await page.reload();
 }
 
@@ -57,7 +62,15 @@ function toolbar({ text: typed, withEnded }, choose, signal) {
     label: text.filter, placeholder: text.filterPlaceholder, value: typed, signal, onInput: (now) => choose({ text: now }),
   });
   const ended = h("input", { type: "checkbox", checked: withEnded, onchange: () => choose({ withEnded: ended.checked }) });
-  return h("div", { class: "toolbar" }, filter, h("label", { class: "tick" }, ended, text.showEnded));
+  const clearer = filterClearer(filter, () => {
+    filter.value = "";
+    choose({ text: "" });
+  });
+  return {
+    element: h("div", { class: "toolbar" }, filter, h("label", { class: "tick" }, ended, text.showEnded), clearer.element),
+    clear: clearer.clear,
+    set: (wanted) => clearer.set(wanted.text !== ""),
+  };
 }
 
 /** What is chosen is kept in the address, so that it can be sent to somebody. */
@@ -76,13 +89,13 @@ function noKeys(page) {
   return emptyState(text.open, text.openText, button(text.first, () => newKey(page), { kind: "primary", "data-action": "first-key" }));
 }
 
-function appCards(page, { text: typed, withEnded }) {
+function appCards(page, { text: typed, withEnded }, clear) {
   const wanted = typed.trim().toLowerCase();
   const isRole = (role) => role === wanted || roleWords(role).title.toLowerCase().includes(wanted);
   const isFound = (app) => wanted === "" || app.app.includes(wanted) || app.keys.some((key) => key.id.startsWith(wanted) || isRole(key.role) || (key.name ?? "").toLowerCase().includes(wanted));
   const found = page.apps.filter((app) => isFound(app) && (withEnded || app.keys.some((key) => key.valid)));
   if (found.length === 0) {
-    return emptyState(text.nothing, withEnded ? text.nothingText : text.nothingHidden);
+    return emptyState(text.nothing, withEnded ? text.nothingText : text.nothingHidden, ...(wanted === "" ? [] : [button(common.clearFilter, clear, { "data-action": "clear-filter" })]));
   }
   const more = found.length - SHOWN_MAX;
   return [

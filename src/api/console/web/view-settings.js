@@ -5,9 +5,9 @@ import { badge, button, emptyState, fill, h, outside, pageHead, regionTable, row
 import { certificates } from "./certificates.js";
 import { settingValue } from "./format.js";
 import { icon } from "./icons.js";
-import { filterField, reloader } from "./parts.js";
+import { breakable, filterClearer, filterField, reloader } from "./parts.js";
 import { settings as text } from "./strings-access.js";
-import { pages } from "./strings-shell.js";
+import { common, pages } from "./strings-shell.js";
 
 const COLUMNS = text.columns.map((title) => ({ title }));
 
@@ -15,12 +15,16 @@ export async function show(main, { signal, query, setQuery }) {
   const wanted = { text: query.get("filter") ?? "", onlySet: query.get("set") === "1" };
   const [host, list, tls] = [h("div", { class: "stack" }), h("div", { class: "stack" }), h("div", { class: "stack" })];
   let [settings, rulesSaved] = [[], null];
-  const draw = () => fill(list, savedRules(rulesSaved), tables(settings, wanted));
+  const draw = () => {
+    fill(list, savedRules(rulesSaved), tables(settings, wanted, bar.clear));
+    bar.set(wanted);
+  };
   const choose = (changes) => {
     Object.assign(wanted, changes);
     setQuery(queryOf(wanted), { replace: true });
     draw();
   };
+  const bar = toolbar(wanted, choose, signal);
   const load = reloader(host, {
     signal,
     lines: 16,
@@ -34,7 +38,7 @@ export async function show(main, { signal, query, setQuery }) {
   });
   // The lower part waits for the upper one, so that nothing moves.
   tls.hidden = true;
-  main.append(pageHead(pages.settings), toolbar(wanted, choose, signal), host, tls);
+  main.append(pageHead(pages.settings), bar.element, host, tls);
   load();
   return certificates(tls);
 }
@@ -47,8 +51,18 @@ function toolbar({ text: typed, onlySet }, choose, signal) {
     label: text.filter, placeholder: text.filterPlaceholder, value: typed, signal, onInput: (now) => choose({ text: now }),
   });
   const set = h("input", { type: "checkbox", checked: onlySet, onchange: () => choose({ onlySet: set.checked }) });
-  return h("div", { class: "toolbar" }, filter, h("label", { class: "tick" }, set, text.changed));
+  const clearer = filterClearer(filter, () => {
+    [filter.value, set.checked] = ["", false];
+    choose({ text: "", onlySet: false });
+  });
+  return {
+    element: h("div", { class: "toolbar" }, filter, h("label", { class: "tick" }, set, text.changed), clearer.element),
+    clear: clearer.clear,
+    set: (wanted) => clearer.set(isFiltered(wanted)),
+  };
 }
+
+const isFiltered = ({ text: typed, onlySet }) => typed !== "" || onlySet;
 
 /** What is chosen is kept in the address, so that it can be sent to somebody. */
 function queryOf({ text: typed, onlySet }) {
@@ -65,7 +79,7 @@ function queryOf({ text: typed, onlySet }) {
 const isSet = (setting) => setting.source !== "default";
 const tableOf = ({ name }) => (name.includes(".") ? name.slice(0, name.indexOf(".")) : "");
 
-function tables(settings, { text: typed, onlySet }) {
+function tables(settings, { text: typed, onlySet }, clear) {
   const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
   const isFound = (one) => {
     const all = [one.name, one.value ?? "", one.source, one.doc].join(" ").toLowerCase();
@@ -74,8 +88,8 @@ function tables(settings, { text: typed, onlySet }) {
   const found = settings.filter((one) => (!onlySet || isSet(one)) && isFound(one));
   if (found.length === 0) {
     return onlySet && words.length === 0
-      ? emptyState(text.noneChanged, text.noneChangedText)
-      : emptyState(text.nothing, text.nothingText);
+      ? emptyState(text.noneChanged, text.noneChangedText, button(text.showAll, clear, { "data-action": "show-all" }))
+      : emptyState(text.nothing, onlySet ? text.nothingChangedText : text.nothingText, button(common.clearFilter, clear, { "data-action": "clear-filter" }));
   }
   const groups = Map.groupBy(found, tableOf);
   // Settings that were searched for are shown at once; of all others, only the sections in which somebody changed one.
@@ -124,8 +138,8 @@ function section(table, settings, isOpen) {
 function settingRow(setting) {
   const { name, doc, kind, source } = setting;
   const made = row(
-    { content: h("code", null, name), class: "wrap" },
-    { content: [valueOf(setting), isSet(setting) && h("small", { class: "meaning" }, outside(sourceText(source)))], class: "wrap" },
+    { content: h("code", null, breakable(name)), class: "wrap" },
+    { content: [valueOf(setting), isSet(setting) && h("small", { class: "meaning" }, outside(breakable(sourceText(source))))], class: "wrap" },
     [doc, h("small", { class: "meaning" }, text.format(kind))]);
   made.classList.toggle("set", isSet(setting));
   return made;

@@ -5,10 +5,10 @@ import { button, clipped, emptyState, h, pageHead, pageLink, regionTable, row, s
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
 import { openMenu } from "./menu.js";
-import { filterField, numberOr, reloader } from "./parts.js";
+import { filterClearer, filterField, numberOr, reloader } from "./parts.js";
 import { hasAllLinks, mayRetag } from "./rights.js";
 import { missingHere } from "./shared-home.js";
-import { pages, sharedHome } from "./strings-shell.js";
+import { common, pages, sharedHome } from "./strings-shell.js";
 import { tags as text } from "./strings-tags.js";
 import { deleteTag, renameTag } from "./tag-actions.js";
 
@@ -47,18 +47,17 @@ export async function show(main, context) {
     update({ isTyped });
   };
   const filter = filterField({
-    label: text.filter, placeholder: text.placeholder, value: state.q, signal,
+    label: text.filter, placeholder: text.filter, value: state.q, signal,
     onInput(typed) {
       clearTimeout(timer);
       timer = setTimeout(() => change({ q: typed }, { isTyped: true }), WAIT_MS);
     },
   });
-  const sort = h("select", { "aria-label": text.sort, "data-action": "sort", onchange: () => change({ sort: sort.value }) }, Object.entries(text.sorts).map(([value, said]) => h("option", { value }, said)));
-  const clear = () => {
+  const sort = h("select", { "data-action": "sort", onchange: () => change({ sort: sort.value }) }, Object.entries(text.sorts).map(([value, said]) => h("option", { value }, said)));
+  const clearer = filterClearer(filter, () => {
     filter.value = "";
     change({ q: "" });
-    filter.focus();
-  };
+  });
   const load = reloader(host, {
     signal,
     lines: 10,
@@ -68,7 +67,7 @@ export async function show(main, context) {
     },
     render: (found) => {
       setText(status, found.wrongOrder ? "" : text.found(found.pagination.totalItems));
-      return content(found, { state, change, clear, reload: () => !signal.aborted && load(), go: context.go });
+      return content(found, { state, change, clear: clearer.clear, reload: () => !signal.aborted && load(), go: context.go });
     },
   });
   const update = ({ isTyped = false } = {}) => {
@@ -77,9 +76,10 @@ export async function show(main, context) {
       filter.value = state.q;
     }
     sort.value = state.sort;
+    clearer.set(state.q !== "");
     return load();
   };
-  main.append(pageHead(pages.tags), h("div", { class: "toolbar" }, filter, sort, status), host);
+  main.append(pageHead(pages.tags), h("div", { class: "toolbar" }, filter, h("label", { class: "tick" }, text.sort, sort), clearer.element, status), host);
   signal.addEventListener("abort", () => clearTimeout(timer), { once: true });
   update();
   return {
@@ -125,7 +125,7 @@ function nothing({ q, page }, { change, clear }) {
     return emptyState(text.nothing, null, button(text.previous, () => change({ page: page - 1 }), { "data-action": "previous" }));
   }
   return q.trim() === "" ? emptyState(text.empty, text.emptyText, pageLink("/admin/links", text.toLinks, { class: "button" }))
-    : emptyState(text.nothing, text.nothingText, button(text.clear, clear, { "data-action": "clear-filter" }));
+    : emptyState(text.nothing, text.nothingText, button(common.clearFilter, clear, { "data-action": "clear-filter" }));
 }
 
 function tagRow(one, withActions, { reload, go }) {
