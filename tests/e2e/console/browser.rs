@@ -282,6 +282,9 @@ fn keys_are_shown_once_and_revoked() {
     enter_key(browser, &key);
     says(browser, "main", "ops");
     press(browser, "main", "new-key");
+    // The title of a dialog and its button have one verb.
+    says(browser, "dialog h2", "Create key");
+    says(browser, "dialog [data-action=submit]", "Create key");
     // The most common role is the first one, and an app without a name gets that of the key.
     let first_role = "document.querySelector('dialog input[name=role]').value";
     assert_eq!(browser.value(first_role), json!("write-own"));
@@ -308,6 +311,7 @@ fn keys_are_shown_once_and_revoked() {
     // The question and the message name the key, and not its ID alone.
     press(browser, ".keys:has(.key-name)", "revoke");
     says(browser, "dialog h2", "Revoke key “Web Shop” (");
+    says(browser, "dialog [data-action=confirm]", "Revoke key");
     press(browser, "dialog", "confirm");
     says(browser, "#toasts", "Key “Web Shop” (");
     console.close();

@@ -172,19 +172,19 @@ export async function revokeKey(page, { app, keys }, key) {
   const others = keys.filter((one) => one.valid && one.id !== key.id).length;
   const left = others === 0 ? text.onlyKey(app) : text.otherKeys(app, others);
   const [named, path] = [apps.keyNamed(key), `/apps/${encodeURIComponent(app)}/keys/${encodeURIComponent(key.id)}`];
-  await revoke(page, { title: text.askRevoke(named, app), left, ending: [key], path, done: () => text.revokedOne(named, app) });
+  await revoke(page, { title: text.askRevoke(named, app), action: text.revokeAction, left, ending: [key], path, done: () => text.revokedOne(named, app) });
 }
 
 /** Ends all keys of an app for good. */
 export async function revokeApp(page, { app, keys }) {
   const valid = keys.filter((one) => one.valid);
   const path = `/apps/${encodeURIComponent(app)}`;
-  await revoke(page, { title: text.askRevokeAll(app), left: text.allKeys(app, valid.length), ending: valid, path, done: (ended) => text.revokedAll(app, ended) });
+  await revoke(page, { title: text.askRevokeAll(app), action: apps.revokeAll, left: text.allKeys(app, valid.length), ending: valid, path, done: (ended) => text.revokedAll(app, ended) });
 }
 
-async function revoke(page, { title, left, ending, path, done }) {
+async function revoke(page, { title, action, left, ending, path, done }) {
   const said = [text.revokeNow(ending.length), left, ...warnings(page, ending)].join(" ");
-  if (!(await confirmDialog(title, said, { action: text.revokeAction }))) {
+  if (!(await confirmDialog(title, said, { action }))) {
     return;
   }
   try {

@@ -81,7 +81,7 @@ export const palette = {
     "/admin/settings": "configuration options certificates tls",
   },
   newLink: "New link",
-  newKey: "New key",
+  newKey: "Create key",
   importFile: "Import links from a file",
   exportLinks: "Export all links as CSV",
   sessions: "Show sessions",

@@ -74,7 +74,7 @@ export async function renameTag({ tag, shortUrlsCount }, onChange) {
   let existing;
   const newName = await formDialog(text.renameOf(tag), {
     fields: [field({ name: "newName", label: text.newName, value: tag, required: true, autocomplete: "off", spellcheck: "false", hint: text.newNameHint(shortUrlsCount), read: asTag })],
-    action: text.rename,
+    action: text.renameAction,
     async submit({ newName: typed }) {
       if (typed === "" || typed === tag) {
         throw Object.assign(new Error(), { reasons: [["newName", typed === "" ? text.nameMissing : text.nameSame]] });
@@ -102,7 +102,7 @@ export async function renameTag({ tag, shortUrlsCount }, onChange) {
 
 /** Removes a tag from all links, after a question. */
 export async function deleteTag({ tag, shortUrlsCount }, onChange) {
-  const isMeant = await confirmDialog(text.askDelete(tag), text.askDeleteText(tag, shortUrlsCount), { action: text.delete });
+  const isMeant = await confirmDialog(text.askDelete(tag), text.askDeleteText(tag, shortUrlsCount), { action: text.deleteAction });
   const send = () => untilDone(() => request("DELETE", TAGS, { query: { "tags[]": [tag] }, timeout: 0 }));
   if (isMeant && await run(text.deleting(tag), send, onChange)) {
     toast(text.deleted(tag));

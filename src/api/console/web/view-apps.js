@@ -111,7 +111,7 @@ function appCard(page, app, withEnded) {
   const newestFirst = (a, b) => Number(b.valid) - Number(a.valid) || b.created.localeCompare(a.created);
   const shown = (withEnded ? app.keys : valid).toSorted(newestFirst);
   const actions = h("div", { class: "line" },
-    button(text.add, () => newKey(page, app.app), { "data-action": "add-key", "aria-label": text.addTo(app.app) }),
+    button(text.new, () => newKey(page, app.app), { "data-action": "add-key", "aria-label": text.newFor(app.app) }),
     valid.length > 1 && button(text.revokeAll, () => revokeApp(page, app), { kind: "danger", "data-action": "revoke-all", "aria-label": text.revokeAllOf(app.app) }));
   return card(outside(app.app), { beside: actions, className: "keys" },
     doings(app),
