@@ -13,7 +13,7 @@ import { common, pages } from "./strings-shell.js";
 const SHOWN_MAX = 100;
 const ENDS_SOON_MS = 14 * 86_400_000;
 
-const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: name === "rate" ? "num" : undefined, hidden: name === "actions", isName: name === "key" }));
+const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, hidden: name === "actions", isName: name === "key" }));
 
 export async function show(main, { signal, query, setQuery }) {
   const wanted = { text: query.get("filter") ?? "", withEnded: query.get("ended") === "1" };
@@ -149,7 +149,7 @@ function keyRow(page, app, key) {
     { content: keyCell(key, isOwn), class: "wrap" },
     roleOf(key.role),
     { content: key.domains === null ? text.allDomains : h("ul", { class: "plain" }, key.domains.map((domain) => h("li", null, domainName(domain)))), class: "wrap" },
-    { content: key.createsPerSecond === null ? h("span", { class: "soft" }, text.default) : text.perSecond(key.createsPerSecond), class: "num" },
+    key.createsPerSecond === null ? h("span", { class: "soft" }, text.default) : text.perSecond(key.createsPerSecond),
     { content: format.relative(key.created), class: "nowrap" },
     { content: endOf(key), class: "nowrap" },
     [badge(state, kind), key.revoked && h("small", { class: "meaning" }, format.relative(key.revoked))],
