@@ -41,6 +41,7 @@ fn open_blocking(complaints: &[&str]) -> OpenConsole {
 /// Adds a host to a list of the draft. `coverage` is "both", "host" or "subdomains".
 fn add(browser: &Browser, list: &str, host: &str, coverage: &str) {
     press(browser, list, "add-host");
+    says(browser, "dialog [data-action=submit]", "Add host");
     browser.fill("dialog [name=host]", host);
     browser.click(&format!("dialog [value={coverage}]"));
     press(browser, "dialog", "submit");
@@ -70,6 +71,7 @@ fn a_draft_is_made_of_rows_and_changes_nothing() {
     let OpenConsole { node, browser, .. } = &console;
     let before = rules(node);
     says(browser, SUMMARY, "These rules are in effect.");
+    says(browser, ".toolbar .segments", "Edit as lists");
     says(browser, BLOCK, "Only evil.example, without its subdomains");
     says(browser, BLOCK, "All subdomains of phishing.example, without phishing.example itself");
     says(browser, ALLOW, "Every host is allowed");

@@ -4,7 +4,7 @@ import { radioField } from "./choices.js";
 import { formDialog } from "./dialog.js";
 import { field } from "./field.js";
 import { coverageOf, entriesFor, hostOf } from "./hosts-words.js";
-import { dialogs as text } from "./strings-hosts.js";
+import { dialogs as text, lists } from "./strings-hosts.js";
 
 const TYPED = { autocomplete: "off", autocapitalize: "none", spellcheck: "false" };
 
@@ -16,7 +16,7 @@ export function askHost(draft, list, before = null) {
   ];
   const submit = ({ host, coverage }) => putEntries(draft, list, before, entriesFor(host, coverage));
   const title = before === null ? text.add[list] : text.edit(before);
-  return formDialog(title, { fields, action: before === null ? text.addAction : text.editAction, submit });
+  return formDialog(title, { fields, intro: text.draft, action: before === null ? text.addAction : text.editAction, submit });
 }
 
 /** Puts entries into a list. Those that the list already has are left out, unless all of them are. */
@@ -43,5 +43,7 @@ export function askSource(draft, list) {
   const hint = draft.hidesSource(list) ? text.sourceHidden : text.sourceHint;
   const source = field({ name, label: text.source, value: draft.rules[list].source ?? "", placeholder: "/etc/carom/hosts.json", hint, read: (typed) => typed.trim() || null, ...TYPED });
   const submit = (values) => draft.edit((rules) => ({ ...rules, [list]: { ...rules[list], source: values[name] } }));
-  return formDialog(text.sourceOf[list], { fields: [source], intro: text.sourceIntro, action: text.sourceAction, submit });
+  const hasSource = draft.rules[list].source !== null || draft.hidesSource(list);
+  const [title, action] = hasSource ? [text.changeSourceOf[list], lists.changeSource] : [text.addSourceTo[list], lists.addSource];
+  return formDialog(title, { fields: [source], intro: text.sourceIntro, action, submit });
 }

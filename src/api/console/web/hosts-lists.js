@@ -83,7 +83,7 @@ class ListCard {
     const actions = isIn
       ? [
         button(icon("edit"), () => this.ask(host), { kind: "icon", "data-action": "edit-host", "data-key": `edit ${host}`, "aria-label": named(text.edit), title: text.edit }),
-        button("×", () => this.remove(host), { kind: "icon", "data-action": "remove-host", "data-key": `toggle ${host}`, "aria-label": named(text.remove), title: text.remove }),
+        button(icon("remove"), () => this.remove(host), { kind: "icon", "data-action": "remove-host", "data-key": `toggle ${host}`, "aria-label": named(text.remove), title: text.remove }),
       ]
       : button(text.restore, () => this.restore(host), { kind: "quiet", "data-action": "restore-host", "data-key": `toggle ${host}`, "aria-label": named(text.restore) });
     return h("li", { class: "host-row" },
@@ -155,7 +155,7 @@ class ListCard {
     return [
       h("div", { class: "host-words" }, h("b", null, text.source), value, isKept && hasSource && this.live.element),
       !isKept && badge(text.changed, "warn"),
-      button(label, () => this.changeSource(), { kind: "quiet", "data-action": "edit-source", "data-key": "source", "aria-label": `${label}: ${this.words.title}` }),
+      button(label, () => this.changeSource(), { "data-action": "edit-source", "data-key": "source", "aria-label": `${label}: ${this.words.title}` }),
     ];
   }
 

@@ -4,7 +4,7 @@ import { count } from "./format.js";
 
 export const page = {
   view: "View",
-  views: { list: "Lists", text: "Edit as text" },
+  views: { list: "Edit as lists", text: "Edit as text" },
   inForce: "These rules are in effect.",
   saved: (by, at) => `These rules are in effect. Saved ${at}${by === "" ? "" : ` by ${by}`}.`,
   useSettings: "Use the settings file again",
@@ -29,7 +29,7 @@ export const lists = {
     alarms: "allow_list_",
     meaning: "New links may only point to these hosts. Existing links keep working.",
     none: "Every host is allowed",
-    noneText: "Add a host, and new links may only point to the hosts of this list.",
+    noneText: "Once the list has a host, new links may only point to hosts on it. Existing links keep working.",
   },
   block: {
     title: "Block list",
@@ -37,7 +37,7 @@ export const lists = {
     alarms: "block_list_",
     meaning: "Links to these hosts can’t be created; existing ones return 410.",
     none: "No host is blocked",
-    noneText: "Add a host, and links to it can’t be created. Existing links to it return 410.",
+    noneText: "Once the list has a host, links to it can’t be created, and existing ones return 410.",
   },
   add: "Add host",
   edit: "Edit",
@@ -52,7 +52,7 @@ export const lists = {
   rewritten: "The text of the draft was replaced. Its comments are gone.",
   unused: "Not in use",
   inUse: "In use",
-  source: "Source of further hosts",
+  source: "Source of more hosts",
   addSource: "Add source",
   changeSource: "Change source",
   noSource: "None",
@@ -63,10 +63,11 @@ export const lists = {
 };
 
 export const dialogs = {
-  add: { allow: "Add a host to the allow list", block: "Add a host to the block list" },
-  addAction: "Add to draft",
-  edit: (entry) => `Edit ${entry}`,
-  editAction: "Change draft",
+  add: { allow: "Add host to the allow list", block: "Add host to the block list" },
+  addAction: "Add host",
+  edit: (entry) => `Change host ${entry}`,
+  editAction: "Change host",
+  draft: "Changes go into a draft, which takes effect once you save it.",
   host: "Host",
   hostHint: "A host such as shop.example. Of a URL, only its host counts.",
   coverage: "Covers",
@@ -75,22 +76,22 @@ export const dialogs = {
     ["host", "Host only", "For example shop.example, but not www.shop.example."],
     ["subdomains", "Subdomains only", "For example www.shop.example, but not shop.example."],
   ],
-  sourceOf: { allow: "Source of the allow list", block: "Source of the block list" },
+  addSourceTo: { allow: "Add source to the allow list", block: "Add source to the block list" },
+  changeSourceOf: { allow: "Change source of the allow list", block: "Change source of the block list" },
   sourceIntro: "carom reads further hosts from a source every two seconds, without a restart.",
   source: "Source",
   sourceHint: "A file on the server, an http:// or https:// URL, or redis. Leave empty for none.",
   sourceHidden: "The source in effect is a URL with a query, which is not shown. Leave empty to keep it, or enter another file, URL or redis.",
-  sourceAction: "Change draft",
 };
 
 export const asText = {
   title: "Destination rules as text",
   label: "The tables [allow] and [block] in TOML",
-  hint: "As in the settings file. Comments stay until you change a rule in the view “Lists”, or someone else saves other rules. carom then writes the text again without them.",
+  hint: "As in the settings file. Comments stay until you change a rule in the lists, or someone else saves other rules. carom then writes the text again without them.",
 };
 
 export const apply = {
-  title: "Draft",
+  title: "Draft of the destination rules",
   discard: "Discard draft",
   discarded: "Draft discarded.",
   changes: "Changes of the draft",
