@@ -51,7 +51,7 @@ function content({ domains, settings, counts }) {
   const numbers = domains.map(() => [h("span", null, text.counting), h("span", null, text.counting)]);
   const rows = domains.map((domain, at) => row(...shownOf(cellsOf(domain, numbers[at], bases.get(domain.isDefault ? null : domain.domain)), hasRedirects)));
   const { element: region, table } = regionTable(text.servedLabel, shownOf(COLUMNS, hasRedirects), rows);
-  table.classList.add("figures");
+  table.classList.add("figures", "domain-table");
   const unserved = h("div", { class: "stack", hidden: true });
   fillCounts(counts, { domains, numbers, region, unserved });
   return [
