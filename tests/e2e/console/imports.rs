@@ -5,7 +5,7 @@ use std::io::Write;
 use serde_json::json;
 
 use crate::support::browser::{Browser, PHONE};
-use crate::support::console::{OpenConsole, TARGET, at, enter_key, press, says, shows};
+use crate::support::console::{OpenConsole, TARGET, at, enter_key, lacks, press, says, shows};
 use crate::support::http::Wire;
 use crate::support::node::{Node, Setup, free_address, wait_until};
 use crate::support::sessions::with_key;
@@ -64,7 +64,7 @@ fn large_file_reports_refused_lines() {
     console.close();
 }
 
-/// The button for an import counts the lines of the file, then the links that a dry run has found.
+/// The button for an import counts the links that a dry run has found.
 #[test]
 fn imports_without_a_link_are_off() {
     let console = OpenConsole::open();
@@ -75,7 +75,7 @@ fn imports_without_a_link_are_off() {
     std::fs::write(&file, "url,slug\nhttps://example.org/,taken\n").unwrap();
     open_imports(browser, node);
     browser.fill("#file", &file.to_string_lossy());
-    says(browser, "main [data-action=import]", "Import 1 line");
+    says(browser, "main [data-action=import]", "Import links");
     press(browser, "main", "import");
     shows(browser, ".import-done[data-dry=false][data-made='0'][data-rejected='1']");
     says(browser, ".bad-text", "Nothing imported");
@@ -108,6 +108,34 @@ fn previews_name_fields_and_their_lines() {
     says(browser, "main", "A dry run checks slugs and destinations");
     let titles = "[...document.querySelectorAll('main thead th')].map((one) => one.textContent)";
     assert_eq!(browser.value(titles), json!(["Line", "Destination", "Custom slug"]));
+    console.close();
+}
+
+/// Script: which parts of the page that belong to a file before its import are visible.
+const BEFORE_AN_IMPORT: &str = "['.import-controls', '[data-action=import]', 'main tbody'].filter((part) => document.querySelector(part)?.checkVisibility())";
+
+#[test]
+fn finished_imports_leave_nothing_stale() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    let files = tempfile::tempdir().unwrap();
+    let file = files.path().join("links.csv");
+    std::fs::write(&file, lines(3)).unwrap();
+    open_imports(browser, node);
+    browser.fill("#file", &file.to_string_lossy());
+    press(browser, "main", "dry-run");
+    shows(browser, ".import-done[data-dry=true][data-made='3']");
+    says(browser, "main [data-action=import]", "Import 3 links");
+    // The result of a dry run ends with the choice that it was for.
+    browser.choose("select[name=existing]", "skip");
+    lacks(browser, ".import-done");
+    says(browser, "main [data-action=import]", "Import links");
+    says(browser, ".import-controls", "The existing link stays as it is.");
+    press(browser, "main", "import");
+    shows(browser, ".import-done[data-dry=false][data-made='3']");
+    says(browser, ".import-done", "3 links imported, in ");
+    assert_eq!(browser.value(BEFORE_AN_IMPORT), json!([]));
+    browser.fits_everywhere(|_| {});
     console.close();
 }
 

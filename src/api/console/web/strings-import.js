@@ -9,7 +9,9 @@ export const fieldNames = { ...page.fields, customSlug: form.slug, domain: form.
 export const text = {
   toList: "All links",
   file: "File",
-  drop: "Drop a CSV, NDJSON or JSON file here",
+  drop: "Choose or drop a CSV, NDJSON or JSON file",
+  dropOther: "Choose or drop another file",
+  dropLater: "Another file can be chosen once this run has ended.",
   choose: "Choose a file",
   chooseText: "Nothing is imported until you confirm.",
   help: "Columns of a CSV file",
@@ -36,22 +38,28 @@ export const text = {
   unreadable: ["“", "” can’t be imported"],
   dryRun: "Dry run",
   dryRunHint: "A dry run checks slugs and destinations, and imports nothing.",
+  dryRunning: "Dry run",
   /** What the button says: before a dry run, nobody knows how many lines become links. */
-  runLines: (lines_) => `Import ${count(lines_, "line")}`,
+  runLinks: "Import links",
   run: (links, updated) => (updated === 0 ? `Import ${count(links, "link")}` : links === 0 ? `Update ${count(updated, "link")}` : `Import ${count(links, "link")}, update ${number(updated)}`),
-  existing: "Existing slugs",
+  existing: "If a slug is in use",
   existingChoices: [["reject", "Reject the line"], ["skip", "Skip the line"], ["update", "Update the link"]],
-  existingHint: "An update changes only fields that have a value in the file.",
+  existingHints: {
+    reject: "The report has all rejected lines.",
+    skip: "The existing link stays as it is.",
+    update: "An update changes only fields that have a value in the file.",
+  },
+  preview: "Preview",
   lines: "Lines",
   valid: "Readable",
   invalid: "Unreadable",
-  unknownColumns: (columns) => (columns === 1 ? ["Unrecognised column ", " will be ignored."] : ["Unrecognised columns ", " will be ignored."]),
+  unknownColumns: (columns) => (columns === 1 ? ["Unrecognised column ", " is ignored."] : ["Unrecognised columns ", " are ignored."]),
   firstLines: (shown, all) => (shown < all ? `The first ${number(shown)} of ${count(all, "readable line")}` : count(all, "readable line")),
   line: "Line",
   begun: "Starting…",
-  running: "Import",
+  running: "Importing",
   progressLabel: "Lines done",
-  progress: ({ at, all, made, refused, rate, isDry }) => `${number(at)} of ${count(all, "line")} · ${number(made)} ${isDry ? "valid" : "imported"} · ${number(refused)} rejected · ${number(rate)}/s`,
+  progress: ({ at, all, made, refused, rate, isDry }) => `${number(at)} of ${count(all, "line")} · ${count(made, "link")} ${isDry ? "would be imported" : "imported"} · ${count(refused, "line")} rejected · ${number(rate)} lines/s`,
   stop: "Stop",
   stopNow: "Stop immediately",
   stopped: "Stopped",
@@ -60,15 +68,17 @@ export const text = {
   madeNone: "Nothing imported",
   done: "Import finished",
   summary: ({ made, updated, same, skipped, refused, seconds, isDry }) => {
-    const existing = [[updated, "updated"], [same, "unchanged"], [skipped, "skipped"]].filter(([links]) => links > 0).map(([links, what]) => `, ${number(links)} ${what}`);
-    return `${count(made, "link")} ${isDry ? "would be imported" : "imported"}${existing.join("")}, ${count(refused, "line")} rejected, in ${duration(Math.max(seconds, 0.001))}.`;
+    const others = [[updated, "link", "updated"], [same, "link", "unchanged"], [skipped, "line", "skipped"], [refused, "line", "rejected"]];
+    const said = [[made, "link", isDry ? "would be imported" : "imported"], ...others.filter(([all]) => all > 0)].map(([all, noun, done]) => `${count(all, noun)} ${done}`).join(", ");
+    const time = duration(Math.max(seconds, 0.001));
+    return isDry ? `${said}. The dry run took ${time}.` : `${said}, in ${time}.`;
   },
   resume: "Resume",
   seeLinks: "View links",
   rejected: "Rejected lines",
   unread: "Unreadable lines",
   left: (left, line) => `${count(left, "line")} left, from line ${number(line)} on.`,
-  unsure: (lines) => `Up to ${number(lines)} of these lines may already have been imported. If you resume, those with a custom slug are rejected as duplicates, and those without one create a second link.`,
+  unsure: (lines) => `Up to ${number(lines)} of these lines may have created their links already. If you resume, those with a custom slug are rejected as duplicates, and those without one create a second link.`,
   show: "Show",
   goesOn: "The import continues while this tab is open. Find it under Imports.",
   doneElsewhere: (made) => `Import finished: ${count(made, "link")} imported.`,

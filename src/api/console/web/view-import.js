@@ -16,7 +16,7 @@ import { toast } from "./toast.js";
 const SHOWN = 10;
 /** A browser holds the whole file, and some times over. */
 const FILE_MAX_BYTES = 100 * 1024 * 1024;
-const EXAMPLE = "url,slug,title,tags,validUntil\nhttps://example.org/,sale,Sale,shop|2030,2030-12-31T23:00:00Z\n";
+const EXAMPLE = "url,slug,title,tags\nhttps://example.org/sale,sale,Sale,shop|2030\nhttps://example.org/jobs,,Jobs,\n";
 
 /** The import of this browser tab, which goes on while other pages are shown; `null` before the first visit. */
 let kept = null;
@@ -57,7 +57,7 @@ function markWork(page, controller) {
   }
 }
 
-/** A field for a file, which can be dropped there, too. */
+/** A field for a file, which can be dropped there, too. It is lower once there is a file, and off while an import runs. */
 function chooser(page) {
   const input = h("input", {
     type: "file", id: "file", accept: ".csv,.tsv,.ndjson,.jsonl,.json,text/csv,application/x-ndjson",
@@ -65,9 +65,16 @@ function chooser(page) {
     // The same file again, changed meanwhile, is a choice as well.
     onclick: () => { input.value = ""; },
   });
-  const area = h("div", { class: "drop" },
-    icon("imports"), h("p", { class: "drop-title" }, text.drop),
-    h("p", null, input, h("label", { for: "file", class: "button primary" }, text.choose)), h("p", { class: "soft" }, text.chooseText));
+  const [title, label] = [h("p", { class: "drop-title" }), h("label", { for: "file", class: "button" }, text.choose)];
+  const about = h("p", { class: "soft" }, text.chooseText);
+  const area = h("div", { class: "drop" }, icon("imports"), title, h("p", null, input, label), about);
+  const draw = (hasFile) => {
+    setText(title, input.disabled ? text.dropLater : hasFile ? text.dropOther : text.drop);
+    label.classList.toggle("primary", !hasFile);
+    area.classList.toggle("low", hasFile);
+    about.hidden = hasFile;
+  };
+  draw(false);
   const over = (isOver) => (event) => {
     event.preventDefault();
     area.classList.toggle("over", isOver);
@@ -81,7 +88,11 @@ function chooser(page) {
       take(page, file);
     }
   });
-  return { element: h("section", { class: "card", "aria-label": text.file }, area), setOff: (isOff) => { input.disabled = isOff; } };
+  const setOff = (isOff) => {
+    input.disabled = isOff;
+    draw(true);
+  };
+  return { element: h("section", { class: "card", "aria-label": text.file }, area), input, draw, setOff };
 }
 
 let template;
@@ -95,7 +106,7 @@ function help() {
   const rows = fields.map(({ names, meaning, isRequired }) => row(
     { content: names.map((name) => h("code", null, name)), class: "names" },
     [meaning, isRequired && [" ", badge(text.required)]]));
-  return h("div", { class: "cards" },
+  return h("div", { class: "cards import-help" },
     card(text.help, {}, regionTable(text.help, text.columns.map((title) => ({ title })), rows).element),
     card(text.example, {}, h("div", { class: "stack example" },
       snippet(text.example, EXAMPLE),
@@ -120,7 +131,10 @@ async function take(page, file) {
     if (page.taken === file) {
       const [before, after] = text.unreadable;
       const state = emptyState([before, outside(file.name), after], outside(error.message));
+      state.classList.add("bad");
+      state.setAttribute("role", "alert");
       state.dataset.problem = error.problem ?? "other";
+      page.chooser.draw(false);
       fill(page.host, h("div", { class: "card" }, state), help());
     }
   }
@@ -131,32 +145,47 @@ function showFile(page) {
   const { name, kind, columns, rows } = page.file;
   const good = rows.filter((one) => one.error === undefined);
   const unknown = columns.filter((column) => column.field === undefined);
-  page.existing = field({
-    name: "existing", label: text.existing, type: "select", options: text.existingChoices, hint: text.existingHint, onchange: () => {
-      page.make.disabled = good.length === 0;
-      setText(page.make, text.runLines(good.length));
-    },
-  });
-  const begin = (label, isDry, props) => button(label, () => advance(page, new ImportRun(good, { isDry, existing: page.existing.value() })), props);
-  const out = h("div", { class: "stack" });
-  page.out = out;
+  page.run = null;
+  page.out = h("div", { class: "stack import-out" });
+  page.controls = controls(page, good);
+  page.preview = preview(good);
   // What was read of the file, and how far it is.
   page.host.dataset.work = "import";
-  page.dry = begin(text.dryRun, true, { "data-action": "dry-run" });
-  page.make = begin(text.runLines(good.length), false, { kind: "primary", "data-action": "import" });
-  [page.dry, page.make].forEach((one) => {
-    one.disabled = good.length === 0;
-  });
+  page.chooser.draw(true);
+  fill(page.out, unreadCard(page));
   fill(page.host,
-    card(outside(name), { beside: badge(kind) },
+    card(outside(name), { beside: badge(kind) }, h("div", { class: "stack" },
       tiles([[text.lines, format.number(rows.length)], [text.valid, format.number(good.length)], [text.invalid, format.number(rows.length - good.length)]]),
       unknown.length > 0 && unknownColumns(unknown),
-      preview(good), page.existing.element, h("p", { class: "line" }, page.dry, page.make, h("small", null, text.dryRunHint))),
-    out);
+      page.controls)),
+    page.out, page.preview);
+}
+
+/** What happens to slugs in use, a dry run, and the import. */
+function controls(page, good) {
+  const isIdle = good.length === 0;
+  page.existing = field({
+    name: "existing", label: text.existing, type: "select", options: text.existingChoices, hint: text.existingHints.reject, onchange: () => {
+      setText(hint, text.existingHints[page.existing.value()]);
+      page.make.disabled = isIdle;
+      setText(page.make, text.runLinks);
+      // The result of a dry run was that of another choice. An import that was stopped can still be resumed.
+      if (page.run === null || page.run.isDry) {
+        fill(page.out, unreadCard(page));
+      }
+    },
+  });
+  const hint = page.existing.element.querySelector("small");
+  const begin = (label, isDry, props) => button(label, () => advance(page, new ImportRun(good, { isDry, existing: page.existing.value() })), { ...props, disabled: isIdle });
+  page.dry = begin(text.dryRun, true, { "data-action": "dry-run" });
+  page.make = begin(text.runLinks, false, { kind: "primary", "data-action": "import" });
+  return h("div", { class: "stack import-controls" }, page.existing.element, h("p", { class: "line" }, page.dry, page.make, h("small", null, text.dryRunHint)));
+}
+
+/** The lines of the file that could not be read; nothing if there are none. */
+function unreadCard({ file: { name, rows } }) {
   const unread = rows.filter((one) => one.error !== undefined);
-  if (unread.length > 0) {
-    fill(out, refusedCard(text.unread, unread, name));
-  }
+  return unread.length > 0 && refusedCard(text.unread, unread, name);
 }
 
 function unknownColumns(columns) {
@@ -169,7 +198,9 @@ function preview(rows) {
   const cells = rows.slice(0, SHOWN).map(({ line, fields }) => row({ content: String(line), class: "num" }, ...names.map((name) => ({ content: cell(fields[name]), class: "fluid-cell" }))));
   const columns = [{ title: text.line, class: "num" }, ...names.map((name) => ({ title: fieldNames[name] ?? name }))];
   const said = text.firstLines(cells.length, rows.length);
-  return rows.length > 0 && [h("p", { class: "soft" }, said), regionTable(said, columns, cells).element];
+  const element = card(text.preview, { beside: h("small", null, said) }, regionTable(said, columns, cells).element);
+  element.hidden = rows.length === 0;
+  return element;
 }
 
 const cell = (value) => (value === undefined || value === null ? "" : clipped(Array.isArray(value) ? value.join(", ") : String(value)));
@@ -182,7 +213,7 @@ async function advance(page, run) {
   page.dry.disabled = page.make.disabled = page.existing.input.disabled = true;
   page.chooser.setOff(true);
   const bar = h("progress", { max: run.rows.length, value: run.rows.length - run.left, "aria-label": text.progressLabel });
-  const said = h("p", { role: "status" }, text.begun);
+  const said = h("p", { class: "line", role: "status" }, text.begun);
   // What was sent is answered before it stops, unless that takes too long for somebody.
   const stop = button(text.stop, () => {
     if (isStopping) {
@@ -191,7 +222,7 @@ async function advance(page, run) {
     isStopping = true;
     setText(stop, text.stopNow);
   }, { "data-action": "stop" });
-  fill(page.out, card(run.isDry ? text.dryRun : text.running, {}, bar, h("p", { class: "line" }, said, stop)));
+  fill(page.out, card(run.isDry ? text.dryRunning : text.running, { beside: stop }, bar, said));
   stop.focus();
   const error = await run.advance({
     signal: running.signal,
@@ -212,21 +243,27 @@ async function advance(page, run) {
 
 function showResult(page, run, error) {
   const { made, updated, same, skipped, refused, left, isDry } = run;
-  const unread = page.file.rows.filter((one) => one.error !== undefined);
+  page.run = run;
+  const actions = [
+    left > 0 && button(text.resume, () => advance(page, run), { kind: "primary", "data-action": "resume" }),
+    !isDry && made + updated > 0 && hasAllLinks() && pageLink("/admin/links", text.seeLinks, { class: "button" }),
+  ].filter(Boolean);
   const head = card(resultTitle(run), {},
     h("p", { role: "status", class: "import-done", "data-dry": String(isDry), "data-made": String(made), "data-rejected": String(refused.length), "data-updated": String(updated), "data-same": String(same), "data-skipped": String(skipped) },
       text.summary({ made, updated, same, skipped, refused: refused.length, seconds: run.seconds, isDry })),
     left > 0 && h("p", { class: "notice warn import-left", "data-unsure": String(run.unsure) }, outside(whatIsLeft(run, error))),
-    h("p", { class: "line" }, left > 0 && button(text.resume, () => advance(page, run), { kind: "primary", "data-action": "resume" }),
-      !isDry && made + updated > 0 && hasAllLinks() && pageLink("/admin/links", text.seeLinks, { class: "button" })));
+    actions.length > 0 && h("p", { class: "line" }, actions));
   fill(page.out, head,
     refused.length > 0 && refusedCard(text.rejected, refused.toSorted((one, other) => one.line - other.line), page.file.name),
-    unread.length > 0 && refusedCard(text.unread, unread, page.file.name));
+    unreadCard(page));
+  // After an import, there is nothing left to choose for this file.
+  page.controls.hidden = page.preview.hidden = !isDry && left === 0 && made + updated > 0;
   page.dry.disabled = page.existing.input.disabled = false;
   page.make.disabled = !isDry || (left === 0 && made + updated === 0);
-  setText(page.make, isDry && left === 0 ? text.run(made, updated) : text.runLines(run.rows.length));
+  setText(page.make, isDry && left === 0 ? text.run(made, updated) : text.runLinks);
   if (page.host.isConnected) {
-    (head.querySelector("button, a") ?? (page.make.disabled ? page.dry : page.make)).focus();
+    const next = page.controls.hidden ? page.chooser.input : page.make.disabled ? page.dry : page.make;
+    (head.querySelector("button, a") ?? next).focus();
   }
 }
 
