@@ -43,7 +43,7 @@ export const visits = {
   unknownBrowser: "Unknown browser",
   bot: "Bot",
   none: "No single visits in this period",
-  noneText: "Visits are listed here while the visit log is on: ",
+  noneText: "Each visit is listed here with its browser, referrer and location while the visit log is on: ",
   incomplete: "This list is incomplete: some visits could not be read, or are missing from other servers.",
   pages: "Pages of visits",
   newer: "Newer",
