@@ -5,7 +5,7 @@ import { changeSince, visitsSince } from "./changes.js";
 import { card, clipped, emptyState, h, outside, pageLink, regionTable, row } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
-import { domainName, numberOr, onBar, shareTable, tiles } from "./parts.js";
+import { numberOr, onBar, shareTable, tiles } from "./parts.js";
 import { DAY_MS, isRunning, periodIn, stepsOf } from "./period.js";
 import { barPlot } from "./plot.js";
 import { hasAllLinks } from "./rights.js";
@@ -158,7 +158,7 @@ export function byAppCard(links, query) {
 
 export function byDomainCard(byDomain, query) {
   return partsCard(text.byDomain, text.domain, byDomain, {
-    name: ({ domain }) => domainName(domain),
+    name: ({ domain }) => (domain === null ? common.defaultDomain : outside(domain)),
     part: ({ domain }) => ({ domain: domain ?? "DEFAULT" }),
     query,
     empty: text.noLinksByDomain,
@@ -171,7 +171,7 @@ export function byTagCard(tags, query) {
     return null;
   }
   const about = { beside: h("small", null, text.allTime) };
-  const toTags = pageLink("/admin/tags", text.allTags, { class: "button" });
+  const toTags = pageLink("/admin/tags", text.allTags, { class: "button quiet" });
   if (tags === null || tags.length === 0) {
     return card(text.byTag, about, tags === null ? emptyState(text.tagsUnknown, text.tagsUnknownText, toTags) : emptyState(text.noTags, text.noTagsText));
   }
@@ -180,5 +180,5 @@ export function byTagCard(tags, query) {
     { content: onBar(visitsSummary?.total, largest, pageLink(narrowed(query, { tag }), clipped(tag), { class: "pick", "data-action": "filter-by" })), class: "fluid" },
     num(pageLink(withQuery("/admin/links", { tags: joinTags([tag]) }), format.number(shortUrlsCount))), num(numberOr(visitsSummary?.total, text.counting))));
   const columns = [{ title: text.tag }, { title: text.linksColumn, class: "num" }, { title: text.visits, class: "num" }];
-  return card(text.byTag, about, shareTable(common.asTable(text.byTag), columns, rows, { shown: TOP_SHOWN, action: "all-tags" }), h("p", null, toTags));
+  return card(text.byTag, about, shareTable(common.asTable(text.byTag), columns, rows, { shown: TOP_SHOWN, action: "all-tags" }), h("p", { class: "shares-more" }, toTags));
 }
