@@ -171,14 +171,14 @@ export function byTagCard(tags, query) {
     return null;
   }
   const about = { beside: h("small", null, text.allTime) };
-  const toTags = pageLink("/admin/tags", text.allTags, { class: "button quiet" });
+  const toTags = (kind) => pageLink("/admin/tags", text.allTags, { class: `button ${kind}`.trim() });
   if (tags === null || tags.length === 0) {
-    return card(text.byTag, about, tags === null ? emptyState(text.tagsUnknown, text.tagsUnknownText, toTags) : emptyState(text.noTags, text.noTagsText));
+    return card(text.byTag, about, tags === null ? emptyState(text.tagsUnknown, text.tagsUnknownText, toTags("")) : emptyState(text.noTags, text.noTagsText));
   }
   const largest = Math.max(...tags.map(({ visitsSummary }) => visitsSummary?.total ?? 0));
   const rows = tags.map(({ tag, shortUrlsCount, visitsSummary }) => row(
     { content: onBar(visitsSummary?.total, largest, pageLink(narrowed(query, { tag }), clipped(tag), { class: "pick", "data-action": "filter-by" })), class: "fluid" },
     num(pageLink(withQuery("/admin/links", { tags: joinTags([tag]) }), format.number(shortUrlsCount))), num(numberOr(visitsSummary?.total, text.counting))));
   const columns = [{ title: text.tag }, { title: text.linksColumn, class: "num" }, { title: text.visits, class: "num" }];
-  return card(text.byTag, about, shareTable(common.asTable(text.byTag), columns, rows, { shown: TOP_SHOWN, action: "all-tags" }), h("p", { class: "shares-more" }, toTags));
+  return card(text.byTag, about, shareTable(common.asTable(text.byTag), columns, rows, { shown: TOP_SHOWN, action: "all-tags" }), h("p", { class: "shares-more" }, toTags("quiet")));
 }
