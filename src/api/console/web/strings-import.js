@@ -38,7 +38,7 @@ export const text = {
   unreadable: ["“", "” can’t be imported"],
   dryRun: "Dry run",
   dryRunHint: "A dry run checks slugs and destinations, and imports nothing.",
-  dryRunning: "Dry run",
+  dryRunning: "Dry run in progress",
   /** What the button says: before a dry run, nobody knows how many lines become links. */
   runLinks: "Import links",
   run: (links, updated) => (updated === 0 ? `Import ${count(links, "link")}` : links === 0 ? `Update ${count(updated, "link")}` : `Import ${count(links, "link")}, update ${number(updated)}`),

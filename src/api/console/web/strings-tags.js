@@ -9,7 +9,7 @@ export const tags = {
   filter: "Filter tags",
   sort: "Sort by",
   sorts: { "tag-ASC": "Name", "shortUrlsCount-DESC": "Most links", "visits-DESC": "Most visits" },
-  columns: { tag: "Tag", links: "Links", visits: "Visits", bots: "Bot visits", actions: "Actions" },
+  columns: { tag: "Tag", links: "Links", visits: "Visits", bots: "Bots", actions: "Actions" },
   note: "Visits of all time.",
   notCounted: "Unknown: the server does not know the visits of this tag.",
   analytics: "Analytics",
