@@ -71,7 +71,7 @@ fn a_draft_is_made_of_rows_and_changes_nothing() {
     let OpenConsole { node, browser, .. } = &console;
     let before = rules(node);
     says(browser, SUMMARY, "These rules are in effect.");
-    says(browser, ".toolbar .segments", "Edit as lists");
+    says(browser, ".toolbar .segments", "Lists");
     says(browser, BLOCK, "Only evil.example, without its subdomains");
     says(browser, BLOCK, "All subdomains of phishing.example, without phishing.example itself");
     says(browser, ALLOW, "Every host is allowed");

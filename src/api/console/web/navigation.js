@@ -80,5 +80,6 @@ export function showCurrentPage(path) {
   more?.toggleAttribute("data-current", behind !== undefined);
   more?.firstChild.replaceWith(icon(behind?.icon ?? "more"));
   setText(more?.lastChild ?? h("span"), shell.short[behind?.path] ?? behind?.title ?? shell.more);
-  more?.setAttribute("aria-label", behind ? shell.moreAt(behind.title) : shell.moreLabel);
+  // It begins with what is seen, so that it can be spoken.
+  more?.setAttribute("aria-label", behind ? shell.moreAt(shell.short[behind.path] ?? behind.title) : shell.moreLabel);
 }

@@ -4,7 +4,7 @@ import { count } from "./format.js";
 
 export const page = {
   view: "View",
-  views: { list: "Edit as lists", text: "Edit as text" },
+  views: { list: "Lists", text: "Edit as text" },
   inForce: "These rules are in effect.",
   saved: (by, at) => `These rules are in effect. Saved ${at}${by === "" ? "" : ` by ${by}`}.`,
   useSettings: "Use the settings file again",
@@ -87,7 +87,7 @@ export const dialogs = {
 export const asText = {
   title: "Destination rules as text",
   label: "The tables [allow] and [block] in TOML",
-  hint: "As in the settings file. Comments stay until you change a rule in the lists, or someone else saves other rules. carom then writes the text again without them.",
+  hint: "As in the settings file. Comments stay until you change a rule in the view “Lists”, or someone else saves other rules. carom then writes the text again without them.",
 };
 
 export const apply = {
