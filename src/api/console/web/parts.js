@@ -183,12 +183,12 @@ export function filterField({ label, placeholder, value, onInput, signal }) {
   return input;
 }
 
-/** The button beside filters that takes all of them away, shown while one is set: `{ element, set(isFiltered) }`. The first filter, `filter`, gets the focus. */
+/** The button beside filters that clears them, shown while one is set: `{ element, clear(), set(isFiltered) }`. Their first field, `filter`, then gets the focus. */
 export function filterClearer(filter, onClear) {
   const clear = () => {
     onClear();
     filter.focus();
   };
-  const element = button(common.clearFilter, clear, { "data-action": "clear-filter", hidden: true });
+  const element = button(common.clearFilter, clear, { "data-action": "clear-filter", hidden: filter.value === "" });
   return { element, clear, set: (isFiltered) => { element.hidden = !isFiltered; } };
 }
