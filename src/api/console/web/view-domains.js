@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { basesIn } from "./bases.js";
 import { badge, card, emptyState, fill, h, outside, pageHead, pageLink, regionTable, row, targetLink } from "./dom.js";
 import { settingValue } from "./format.js";
-import { numberOr, reloader, settingLink, snippet } from "./parts.js";
+import { breakable, numberOr, reloader, settingLink, snippet } from "./parts.js";
 import { apiQuery, periodOf } from "./period.js";
 import { hasAllLinks } from "./rights.js";
 import { missingNote } from "./shared-home.js";
@@ -91,7 +91,7 @@ function cellsOf(served, [links, created], base) {
   const name = hasAllLinks() ? pageLink(linksPath(isDefault ? null : domain), outside(domain)) : outside(domain);
   return [
     { content: [name, isDefault && [" ", badge(text.default)]], class: "wrap" },
-    { content: base ? outside(base, { class: "mono" }) : "–", class: "nowrap" },
+    { content: base ? outside(breakable(base), { class: "mono" }) : "–", class: "wrap" },
     { content: links, class: "num" },
     { content: created, class: "num" },
     ...redirectsOf(served).map(targetCell),
