@@ -11,8 +11,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -21,7 +20,7 @@ use serde_json::{Value, json};
 use self::file::{FileError, Stamp};
 use self::rates::RateShares;
 use crate::bridge::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Mailboxes, ToCore};
-use crate::services::exchanges::ExchangeReports;
+use crate::services::exchanges::{self, ExchangeReports, ExchangingWorker, SHARE_TIME_MAX};
 use crate::services::replication::redis::{FieldUpdate, Redis, RedisError, repeat_until_stored};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
@@ -37,17 +36,8 @@ use carom_telemetry::stats::NodeStats;
 /// Interval between two checks of the file.
 const CHECK_FILE_EVERY: Duration = Duration::from_millis(250);
 
-/// Interval between two of these checks until the first exchange with Redis, for which readiness waits.
-const CHECK_AT_START: Duration = Duration::from_millis(50);
-
-/// Interval between two exchanges with Redis.
-const SHARE_EVERY: Duration = Duration::from_secs(1);
-
 /// Interval at which keys that ended long ago are dropped if nothing else changes.
 const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
-
-/// Timeout of a request to Redis.
-const SHARE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Capacity of the request queue.
 const QUEUE_LEN: usize = 64;
@@ -77,7 +67,7 @@ pub fn start(setup: AppsSetup) -> io::Result<(AppsQueue, JoinHandle<()>)> {
     // No stamp, and not stored: the file may have changed since it was read, and the fleet may have known more.
     let mut worker = KeyWorker::new(setup);
     worker.publish();
-    let thread = threads::start(Priority::Awaited, "apps", move || worker.run(&orders))?;
+    let thread = threads::start(Priority::Awaited, "apps", move || exchanges::run(worker, &orders))?;
     Ok((queue, thread))
 }
 
@@ -89,8 +79,8 @@ struct KeyWorker {
     stamp: Option<Stamp>,
     /// True if the file has all keys that this node knows.
     is_stored: bool,
-    /// The time of the last exchange with Redis; `None` makes the next one due at once.
-    shared: Option<Instant>,
+    /// True if an order or the file has brought keys that Redis may lack. The next exchange with it is due at once then.
+    has_news: bool,
     /// The time when keys that ended long ago were last dropped.
     pruned: Instant,
     /// The report of keys in Redis that cannot be read.
@@ -99,110 +89,25 @@ struct KeyWorker {
     versions: Versions<Keyring<App>>,
 }
 
-impl KeyWorker {
-    fn new(setup: AppsSetup) -> KeyWorker {
-        KeyWorker {
-            setup,
-            apps: HashMap::new(),
-            stamp: None,
-            is_stored: false,
-            shared: None,
-            pruned: Instant::now(),
-            reports: ExchangeReports::new("API keys", "apps"),
-            rates: RateShares::default(),
-            versions: Versions::default(),
-        }
+impl ExchangingWorker for KeyWorker {
+    type Order = AppsOrder;
+
+    const REFRESH_EVERY: Option<Duration> = Some(CHECK_FILE_EVERY);
+
+    fn sweep(&mut self) {
+        self.versions.sweep();
     }
 
-    fn run(mut self, orders: &Receiver<AppsOrder>) {
-        loop {
-            let awaits_exchange =
-                self.setup.redis.is_some() && !self.setup.stats.fleet.has_keys.load(Ordering::Acquire);
-            match orders.recv_timeout(if awaits_exchange { CHECK_AT_START } else { CHECK_FILE_EVERY }) {
-                Ok(AppsOrder { request, ticket }) => {
-                    let answer = self.serve(request);
-                    self.setup.mailboxes.answer(ticket, answer);
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-            self.versions.sweep();
-            self.doubt_file(Instant::now());
-            self.look();
-            if self.shared.is_none_or(|then| then.elapsed() >= SHARE_EVERY) && self.share() {
-                self.shared = Some(Instant::now());
-            }
-        }
+    fn is_in_fleet(&self) -> bool {
+        self.setup.redis.is_some()
     }
 
-    /// Marks the file as due for a rewrite every [`PRUNE_EVERY`], because keys in it may have ended long ago since it
-    /// was written.
-    fn doubt_file(&mut self, now: Instant) {
-        if now.duration_since(self.pruned) >= PRUNE_EVERY {
-            self.pruned = now;
-            self.is_stored = false;
-        }
+    fn refresh(&mut self) -> bool {
+        self.doubt_file(Instant::now());
+        self.look();
+        std::mem::take(&mut self.has_news)
     }
 
-    /// Serves a request. The result is in the file before the answer goes out.
-    fn serve(&mut self, request: AppsRequest) -> AppsAnswer {
-        let now_ms = unix_ms();
-        let done = self.update(|registry| request.apply(registry, now_ms));
-        match done {
-            Ok(answer) => answer,
-            Err(error) => AppsAnswer::Failed(format!("{} cannot be written: {error}", file::FILE_NAME)),
-        }
-    }
-
-    /// Merges the known keys into the file, applies `change`, and adopts the result.
-    fn update<T>(&mut self, change: impl FnOnce(&mut Registry) -> T) -> Result<T, FileError> {
-        let known = self.setup.registry.clone().pruned(unix_ms());
-        // A file without keys records that the fleet was reached and has none.
-        let must_exist = self.setup.redis.is_some() && !self.setup.is_unsure;
-        let ((done, all), stamp) = file::update(&self.setup.data_dir, must_exist, |registry| {
-            registry.merge(&known);
-            let done = change(registry);
-            (done, registry.clone())
-        })?;
-        (self.stamp, self.is_stored) = (stamp, true);
-        self.setup.stats.alarms.clear(Alarm::AppsUnreadable);
-        self.take(&all);
-        Ok(done)
-    }
-
-    /// Adopts a registry that has all keys this node knows, except pruned ones.
-    fn take(&mut self, all: &Registry) {
-        self.setup.registry.prune(unix_ms());
-        if self.setup.registry.merge(all) {
-            self.publish();
-            self.shared = None;
-        }
-    }
-
-    /// Reads the file again if another process has changed it.
-    fn look(&mut self) {
-        let stamp = file::stamp(&self.setup.data_dir);
-        if stamp == self.stamp && self.is_stored {
-            return;
-        }
-        match self.update(|_| ()) {
-            Ok(()) => {}
-            Err(error) => {
-                if matches!(error, FileError::Malformed(_)) {
-                    // A malformed file is read again only once its stamp changes.
-                    (self.stamp, self.is_stored) = (stamp, true);
-                }
-                let text = format!(
-                    "the API keys in {} cannot be read or written ({error}); the known keys stay valid",
-                    file::FILE_NAME
-                );
-                self.setup.stats.alarms.raise(Alarm::AppsUnreadable, text);
-            }
-        }
-    }
-
-    /// Merges the keys of this node and those of Redis, both ways. Returns false, without an exchange, until the node knows
-    /// that Redis is that of its fleet.
     fn share(&mut self) -> bool {
         let Some(redis) = &mut self.setup.redis else { return false };
         let fleet = &self.setup.stats.fleet;
@@ -239,6 +144,94 @@ impl KeyWorker {
             tracing::debug!(%error, "the rate limits of the fleet cannot be divided again");
         }
         true
+    }
+
+    fn serve(&mut self, order: AppsOrder) {
+        let AppsOrder { request, ticket } = order;
+        let answer = self.carry_out(request);
+        self.setup.mailboxes.answer(ticket, answer);
+    }
+}
+
+impl KeyWorker {
+    fn new(setup: AppsSetup) -> KeyWorker {
+        KeyWorker {
+            setup,
+            apps: HashMap::new(),
+            stamp: None,
+            is_stored: false,
+            has_news: false,
+            pruned: Instant::now(),
+            reports: ExchangeReports::new("API keys", "apps"),
+            rates: RateShares::default(),
+            versions: Versions::default(),
+        }
+    }
+
+    /// Marks the file as due for a rewrite every [`PRUNE_EVERY`], because keys in it may have ended long ago since it
+    /// was written.
+    fn doubt_file(&mut self, now: Instant) {
+        if now.duration_since(self.pruned) >= PRUNE_EVERY {
+            self.pruned = now;
+            self.is_stored = false;
+        }
+    }
+
+    /// Carries out a request. The result is in the file when this returns.
+    fn carry_out(&mut self, request: AppsRequest) -> AppsAnswer {
+        let now_ms = unix_ms();
+        let done = self.update(|registry| request.apply(registry, now_ms));
+        match done {
+            Ok(answer) => answer,
+            Err(error) => AppsAnswer::Failed(format!("{} cannot be written: {error}", file::FILE_NAME)),
+        }
+    }
+
+    /// Merges the known keys into the file, applies `change`, and adopts the result.
+    fn update<T>(&mut self, change: impl FnOnce(&mut Registry) -> T) -> Result<T, FileError> {
+        let known = self.setup.registry.clone().pruned(unix_ms());
+        // A file without keys records that the fleet was reached and has none.
+        let must_exist = self.setup.redis.is_some() && !self.setup.is_unsure;
+        let ((done, all), stamp) = file::update(&self.setup.data_dir, must_exist, |registry| {
+            registry.merge(&known);
+            let done = change(registry);
+            (done, registry.clone())
+        })?;
+        (self.stamp, self.is_stored) = (stamp, true);
+        self.setup.stats.alarms.clear(Alarm::AppsUnreadable);
+        self.take(&all);
+        Ok(done)
+    }
+
+    /// Adopts a registry that has all keys this node knows, except pruned ones.
+    fn take(&mut self, all: &Registry) {
+        self.setup.registry.prune(unix_ms());
+        if self.setup.registry.merge(all) {
+            self.publish();
+            self.has_news = true;
+        }
+    }
+
+    /// Reads the file again if another process has changed it.
+    fn look(&mut self) {
+        let stamp = file::stamp(&self.setup.data_dir);
+        if stamp == self.stamp && self.is_stored {
+            return;
+        }
+        match self.update(|_| ()) {
+            Ok(()) => {}
+            Err(error) => {
+                if matches!(error, FileError::Malformed(_)) {
+                    // A malformed file is read again only once its stamp changes.
+                    (self.stamp, self.is_stored) = (stamp, true);
+                }
+                let text = format!(
+                    "the API keys in {} cannot be read or written ({error}); the known keys stay valid",
+                    file::FILE_NAME
+                );
+                self.setup.stats.alarms.raise(Alarm::AppsUnreadable, text);
+            }
+        }
     }
 
     fn publish(&mut self) {
@@ -351,6 +344,8 @@ impl HeldKeys {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
     use crate::services::testing::{TestNode, unreachable_redis};
     use carom_model::access::Role;
@@ -439,7 +434,7 @@ mod tests {
         std::fs::write(dir.path().join(file::FILE_NAME), known.to_text()).unwrap();
         let (mut worker, _node) = worker(dir.path());
         worker.setup.registry = known;
-        worker.serve(AppsRequest::Add(grant("shop")));
+        worker.carry_out(AppsRequest::Add(grant("shop")));
         let names = |registry: &Registry| -> Vec<String> {
             registry.entries().iter().map(|entry| entry.app.to_string()).collect()
         };

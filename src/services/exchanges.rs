@@ -16,10 +16,14 @@ const CHECK_EVERY: Duration = Duration::from_millis(50);
 /// Timeout of a request to Redis.
 pub(in crate::services) const SHARE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// A worker whose state all nodes of a fleet share.
+/// A worker whose state all nodes of a fleet share: API keys, redirects of domains, or destination rules.
 pub(in crate::services) trait ExchangingWorker {
     /// A request to the worker.
     type Order;
+
+    /// Interval between two calls of [`ExchangingWorker::refresh`] without an order or exchange. `None` if the worker needs
+    /// none.
+    const REFRESH_EVERY: Option<Duration> = None;
 
     /// Frees what no core uses any more.
     fn sweep(&mut self);
@@ -28,6 +32,11 @@ pub(in crate::services) trait ExchangingWorker {
     /// Merges the state of this node and that of Redis, both ways. Returns false, without an exchange, until the node knows
     /// that Redis is that of its fleet.
     fn share(&mut self) -> bool;
+    /// Adopts changes of other processes on this machine. Returns true if Redis may lack a change of this node, so that an
+    /// exchange is due at once. The loop calls this before each wait.
+    fn refresh(&mut self) -> bool {
+        false
+    }
     /// Carries out an order.
     fn serve(&mut self, order: Self::Order);
 }
@@ -38,11 +47,15 @@ pub(in crate::services) fn run<W: ExchangingWorker>(mut worker: W, orders: &Rece
     let mut due = worker.is_in_fleet().then(Instant::now);
     loop {
         worker.sweep();
+        if worker.refresh() {
+            due = due.map(|_| Instant::now());
+        }
         if due.is_some_and(|at| at <= Instant::now()) {
             let pause = if worker.share() { SHARE_EVERY } else { CHECK_EVERY };
             due = Some(Instant::now() + pause);
         }
-        let order = match due {
+        let refresh = W::REFRESH_EVERY.map(|pause| Instant::now() + pause);
+        let order = match due.into_iter().chain(refresh).min() {
             Some(at) => orders.recv_timeout(at.saturating_duration_since(Instant::now())),
             None => orders.recv().map_err(RecvTimeoutError::from),
         };
@@ -153,6 +166,38 @@ mod tests {
         fn serve(&mut self, (): ()) {}
     }
 
+    /// A worker that finds a change before each wait. Its last share ends the loop.
+    struct ChangingWorker {
+        shares_left: u32,
+        orders: Option<Sender<()>>,
+    }
+
+    impl ExchangingWorker for ChangingWorker {
+        type Order = ();
+
+        const REFRESH_EVERY: Option<Duration> = Some(CHECK_EVERY);
+
+        fn sweep(&mut self) {}
+
+        fn is_in_fleet(&self) -> bool {
+            true
+        }
+
+        fn share(&mut self) -> bool {
+            self.shares_left -= 1;
+            if self.shares_left == 0 {
+                self.orders = None;
+            }
+            true
+        }
+
+        fn refresh(&mut self) -> bool {
+            true
+        }
+
+        fn serve(&mut self, (): ()) {}
+    }
+
     #[test]
     fn failed_writes_are_reported_once() {
         let mut reports = ExchangeReports::new("state", "state");
@@ -178,5 +223,17 @@ mod tests {
             start.elapsed() < SHARE_EVERY
         });
         assert!(is_soon, "a start would wait as long as for later exchanges");
+    }
+
+    #[test]
+    fn changes_that_a_worker_finds_are_exchanged_at_once() {
+        // A machine may stand still meanwhile.
+        let is_soon = (0..3).any(|_| {
+            let (sender, orders) = channel();
+            let start = Instant::now();
+            run(ChangingWorker { shares_left: 3, orders: Some(sender) }, &orders);
+            start.elapsed() < SHARE_EVERY
+        });
+        assert!(is_soon, "other nodes would hear of the change only with the next exchange");
     }
 }
