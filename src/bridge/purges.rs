@@ -83,6 +83,8 @@ pub struct SelectionProgress {
     pub matched: u64,
     /// The number of states that only a later version can decode. They may be of links that match.
     pub unreadable: u64,
+    /// The number of links that were deleted before and match. They are purged, unless the node only counts.
+    pub deleted_before: u64,
     /// True once the search has ended. Its purges may continue.
     pub has_ended: bool,
     /// The reason why the search ended before it had read all links, in words for the client; `None` for no such reason.

@@ -48,21 +48,15 @@ pub fn run(arguments: &PurgeArgs) -> Result<(), Exit> {
         return purge_in_home(&api, fields, arguments, &counted);
     }
     let (count, before) = (number(&api, &counted, "count")?, deleted_before(&counted));
-    let links = readable::count(count, "link");
-    let earlier = readable::count(before, "link") + " deleted before";
     if arguments.dry_run {
-        print(&format!("{links} would be deleted and purged\n"));
-        if before > 0 {
-            print(&format!("{earlier} would be purged\n"));
-        }
+        print_counts(count, before);
         return Ok(());
     }
-    let all = if before > 0 { format!("{links} and {earlier}") } else { links.clone() };
-    if !may_purge(arguments, &counted, (count + before, &all))? {
+    if !may_purge(arguments, &counted, (count, before))? {
         return Ok(());
     }
     let purged = purge_all(&api, fields.clone(), count)?;
-    note(&format!("deleted {} of {links}", purged.deleted));
+    note(&format!("deleted {} of {}", purged.deleted, readable::count(count, "link")));
     if arguments.no_wait {
         purged.ids.iter().for_each(|id| print(&format!("{id}\n")));
         if before > purged.before {
@@ -95,16 +89,15 @@ fn purge_in_home(
         // The request selects a domain that no link can have.
         None => json!({"matched": 0}),
     };
-    let count = number(api, &counted, "matched")?;
-    let links = readable::count(count, "link");
+    let (count, before) = (number(api, &counted, "matched")?, deleted_before(&counted));
     if arguments.dry_run {
-        print(&format!("{links} would be deleted and purged\n"));
+        print_counts(count, before);
         return end_of_count(&counted);
     }
-    if count == 0 {
+    if count + before == 0 {
         end_of_count(&counted)?;
     }
-    if !may_purge(arguments, counting, (count, &links))? {
+    if !may_purge(arguments, counting, (count, before))? {
         return Ok(());
     }
     fields.insert("confirm".to_owned(), json!(count));
@@ -117,12 +110,26 @@ fn purge_in_home(
     }
     let purged = wait_for(api, id)?;
     let selection = &purged["selection"];
-    print(&format!("purged {}\n", readable::count(number(api, selection, "matched")?, "link")));
+    let all = number(api, selection, "matched")? + deleted_before(selection);
+    print(&format!("purged {}\n", readable::count(all, "link")));
     match incomplete(selection) {
         None => Ok(()),
         Some(what) => Err(Exit::new(Reason::Incomplete, what)
             .with_remedy("run the command again; the links that it has deleted are purged")),
     }
+}
+
+/// Prints how many links a purge would take: those that it would delete, and those that were deleted before.
+fn print_counts(count: u64, before: u64) {
+    print(&format!("{} would be deleted and purged\n", readable::count(count, "link")));
+    if before > 0 {
+        print(&format!("{} would be purged\n", earlier(before)));
+    }
+}
+
+/// Returns the text for a number of links that were deleted before.
+fn earlier(before: u64) -> String {
+    readable::count(before, "link") + " deleted before"
 }
 
 /// Returns the result of a command that has counted the links of a selection, and purges none.
@@ -149,14 +156,16 @@ fn selector_of(arguments: &PurgeArgs) -> Map<String, Value> {
 }
 
 /// True if links match, and the arguments or the answer to a question confirm their purge. Otherwise says that nothing was
-/// purged. `all` is the number of the links and its text.
-fn may_purge(arguments: &PurgeArgs, counted: &Value, all: (u64, &str)) -> Result<bool, Exit> {
-    let (count, links) = all;
-    if count == 0 {
+/// purged. `numbers` are those of the links to delete, and of the links that were deleted before.
+fn may_purge(arguments: &PurgeArgs, counted: &Value, numbers: (u64, u64)) -> Result<bool, Exit> {
+    let (count, before) = numbers;
+    if count + before == 0 {
         say("no link matches; nothing was purged");
         return Ok(false);
     }
-    let is_wanted = arguments.yes || is_confirmed(counted, links)?;
+    let links = readable::count(count, "link");
+    let all = if before > 0 { format!("{links} and {}", earlier(before)) } else { links };
+    let is_wanted = arguments.yes || is_confirmed(counted, &all)?;
     if !is_wanted {
         say("nothing was purged");
     }

@@ -170,7 +170,7 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
     };
     let exchange = sites.map(|sites| SiteExchange::new(sites, Arc::clone(&stats), Arc::clone(&stop)));
     let (home, selecting) = home.map(|home| (home.erasing, home.selecting)).unzip();
-    let selecting = selecting.zip(view.clone());
+    let selecting = selecting.zip(view.clone()).map(|(redis, view)| (redis, view, links.clone()));
     let eraser = Eraser {
         registry: Arc::clone(&registry),
         data_dir: data_dir.clone(),
@@ -190,12 +190,21 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
     let eraser = erasing.thread().clone();
     let mut started = vec![erasing];
     let mut selections = None;
-    if let Some((redis, view)) = selecting {
+    if let Some((redis, view, links)) = selecting {
         let known = Arc::new(Mutex::new(SelectionRegistry::open(&data_dir)?));
         let (registry, eraser) = (Arc::clone(&registry), eraser.clone());
         let (selections_here, stop) = (Arc::clone(&known), Arc::clone(&stop));
-        let attempts = Attempts::default();
-        let searcher = Searcher { selections: selections_here, registry, redis, view, stats, eraser, stop, attempts };
+        let searcher = Searcher {
+            selections: selections_here,
+            registry,
+            redis,
+            links,
+            view,
+            stats,
+            eraser,
+            stop,
+            attempts: Attempts::default(),
+        };
         let searching = threads::start(Priority::Long, "purge-select", move || searcher.run())?;
         selections = Some(Selections { known, searcher: searching.thread().clone() });
         started.push(searching);

@@ -115,6 +115,7 @@ struct ShownSelection {
     examined: u64,
     matched: u64,
     unreadable: u64,
+    deleted_before: u64,
     ended: bool,
     stopped: Option<String>,
 }
@@ -162,8 +163,9 @@ impl ShownPurge {
 
 impl ShownSelection {
     fn of(progress: SelectionProgress) -> ShownSelection {
-        let SelectionProgress { only_counts, examined, matched, unreadable, has_ended: ended, stopped } = progress;
-        ShownSelection { only_counts, examined, matched, unreadable, ended, stopped }
+        let SelectionProgress { only_counts, examined, matched, unreadable, deleted_before, has_ended, stopped } =
+            progress;
+        ShownSelection { only_counts, examined, matched, unreadable, deleted_before, ended: has_ended, stopped }
     }
 }
 

@@ -161,6 +161,11 @@ impl PurgeRegistry {
         self.all.get(&id).is_some_and(PurgeEntry::is_open)
     }
 
+    /// Returns the links of all purges that are not complete.
+    pub(super) fn open_links(&self) -> impl Iterator<Item = &PurgedLink> {
+        self.all.values().filter(|entry| entry.is_open()).flat_map(|entry| &entry.list.links)
+    }
+
     /// Adds a purge of another node.
     ///
     /// # Errors

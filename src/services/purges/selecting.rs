@@ -1,6 +1,6 @@
 //! The thread that looks for the links of selections in a shared home. No node has an index of these links, so the thread
 //! reads the states of all codes in Redis, and compares each link with the selection. First, it waits until Redis has the links
-//! that nodes have acknowledged without it.
+//! that nodes have acknowledged without it, and looks for links that were deleted before (`deleted`).
 //!
 //! The thread reads some codes at a time, with a pause after each piece, so that redirects wait for at most a fraction of a
 //! millisecond. It deletes the links that it finds, about a thousand together, with a purge that begins before their
@@ -10,6 +10,8 @@
 //! `SCAN` shows each key that exists from the beginning of a scan to its end. That holds only if no key moves to another
 //! master meanwhile, and no replica takes the place of a master. So the search compares the servers, their processes and
 //! their slots now and then and at the end, and begins again if they have changed.
+
+mod deleted;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +33,7 @@ use carom_model::purge::{PurgeId, PurgeList, PurgedLink};
 use carom_model::replication::State;
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::{ReceivedState, StateHead};
+use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
@@ -92,6 +95,12 @@ impl From<RedisError> for NotSelected {
     }
 }
 
+impl From<StoreError> for NotSelected {
+    fn from(error: StoreError) -> NotSelected {
+        NotSelected::Failed(error.to_string())
+    }
+}
+
 impl From<std::io::Error> for NotSelected {
     fn from(error: std::io::Error) -> NotSelected {
         NotSelected::Failed(format!("the progress cannot be stored: {error}"))
@@ -119,6 +128,8 @@ pub(super) struct Searcher {
     pub(super) selections: Arc<Mutex<SelectionRegistry>>,
     pub(super) registry: Arc<Mutex<PurgeRegistry>>,
     pub(super) redis: Redis,
+    /// The store of this node.
+    pub(super) links: Links,
     /// The knowledge about the fleet.
     pub(super) view: Arc<FleetView>,
     pub(super) stats: Arc<NodeStats>,
@@ -142,6 +153,8 @@ struct Search<'t> {
     id: PurgeId,
     terms: &'t PurgeSelection,
     scan: Scan,
+    /// True if no earlier attempt has looked for links that were deleted before, or if the scan has begun again since.
+    begins: bool,
     /// The text of the layout with which the scan began; `None` if the servers do not tell who they are.
     home: Option<String>,
     counts: SelectionCounts,
@@ -238,6 +251,9 @@ impl Searcher {
             return Err(NotSelected::Waiting("slots of the Redis Cluster are moving to other masters".to_owned()));
         }
         let mut search = self.resume(id, terms, &layout)?;
+        if search.begins {
+            self.find_deleted(&mut search)?;
+        }
         while let Some(codes) = self.redis.scan_on(&mut search.scan, PIECE, REDIS_TIMEOUT)? {
             let begun = Instant::now();
             self.examine(&codes, &mut search)?;
@@ -297,17 +313,17 @@ impl Searcher {
         if place.is_some() && home.is_none() {
             return Err(NotSelected::Failed("a Redis server does not answer".to_owned()));
         }
-        let scan = match place {
-            Some(place) if home.as_ref() == Some(&place.home) => place.scan,
+        let (scan, begins) = match place {
+            Some(place) if home.as_ref() == Some(&place.home) => (place.scan, false),
             _ => {
                 self.wait_for_links(id)?;
                 locked(&self.selections).restart(id)?;
                 (counts, _) = locked(&self.selections).resume(id);
-                self.redis.scan(REDIS_TIMEOUT)?
+                (self.redis.scan(REDIS_TIMEOUT)?, true)
             }
         };
         let now = Instant::now();
-        Ok(Search { id, terms, scan, home, counts, batch: Vec::new(), stored: now, compared: now })
+        Ok(Search { id, terms, scan, begins, home, counts, batch: Vec::new(), stored: now, compared: now })
     }
 
     /// Counts the links that an interrupted attempt has deleted, once their purge has settled on them.
@@ -476,6 +492,7 @@ mod tests {
             id: PurgeId(1),
             terms,
             scan: Scan::from_json(&scan).unwrap(),
+            begins: true,
             home: None,
             counts: SelectionCounts::default(),
             batch: Vec::new(),

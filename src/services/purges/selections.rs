@@ -35,6 +35,8 @@ pub(super) struct SelectionCounts {
     pub(super) matched: u64,
     /// The states that only a later version can decode, since the search last began.
     pub(super) unreadable: u64,
+    /// The links that were deleted before the search, and that were purged or counted.
+    pub(super) deleted_before: u64,
 }
 
 /// The place of a search in the home.
@@ -186,6 +188,26 @@ impl SelectionRegistry {
         })
     }
 
+    /// Adds a purge of so many links that were deleted before the search, durably. `is_open` is true for a purge that has not
+    /// ended.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(super) fn add_purge_of_deleted(
+        &mut self,
+        id: PurgeId,
+        purge: PurgeId,
+        links: u64,
+        is_open: impl Fn(PurgeId) -> bool,
+    ) -> io::Result<()> {
+        self.change(id, |selection| {
+            selection.purges.retain(|purge| is_open(*purge));
+            selection.purges.push(purge);
+            selection.stored.deleted_before += links;
+            selection.counts.deleted_before = selection.stored.deleted_before;
+        })
+    }
+
     /// Stores the place up to which all links are in purges, with the numbers, durably. `place` is `None` if the servers do not
     /// tell who they are.
     ///
@@ -198,14 +220,17 @@ impl SelectionRegistry {
         })
     }
 
-    /// Lets a search begin again, durably: links may have passed it. Keeps the number of the links that it has deleted.
+    /// Lets a search begin again, durably: links may have passed it. Keeps the numbers of the links that it has deleted or
+    /// purged.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub(super) fn restart(&mut self, id: PurgeId) -> io::Result<()> {
         self.change(id, |selection| {
-            let matched = if selection.only_counts { 0 } else { selection.stored.matched };
-            selection.stored = SelectionCounts { matched, ..SelectionCounts::default() };
+            let SelectionCounts { matched, deleted_before, .. } = selection.stored;
+            let none = SelectionCounts::default();
+            selection.stored =
+                if selection.only_counts { none } else { SelectionCounts { matched, deleted_before, ..none } };
             (selection.counts, selection.place) = (selection.stored, None);
         })
     }
@@ -243,7 +268,7 @@ impl SelectionRegistry {
     /// Returns the progress of a search without that of its purges, and these; `None` if there is no such selection.
     pub(super) fn progress(&self, id: PurgeId) -> Option<(PurgeProgress, Vec<PurgeId>)> {
         let selection = self.all.get(&id)?;
-        let has_ended = selection.terms.is_none();
+        let (counts, has_ended) = (selection.counts, selection.terms.is_none());
         let step = match selection.searching_since_ms {
             Some(since_ms) => PurgeStep { what: STEP, since_ms },
             None => PurgeStep { what: WAITS, since_ms: selection.at_ms },
@@ -251,7 +276,7 @@ impl SelectionRegistry {
         let progress = PurgeProgress {
             id,
             at_ms: selection.at_ms,
-            links: if selection.only_counts { 0 } else { selection.counts.matched as usize },
+            links: if selection.only_counts { 0 } else { (counts.matched + counts.deleted_before) as usize },
             is_complete: has_ended,
             nodes: Vec::new(),
             sites: Vec::new(),
@@ -259,9 +284,10 @@ impl SelectionRegistry {
             error: selection.error.clone(),
             selection: Some(SelectionProgress {
                 only_counts: selection.only_counts,
-                examined: selection.counts.examined,
-                matched: selection.counts.matched,
-                unreadable: selection.counts.unreadable,
+                examined: counts.examined,
+                matched: counts.matched,
+                unreadable: counts.unreadable,
+                deleted_before: counts.deleted_before,
                 has_ended,
                 stopped: selection.stopped.clone(),
             }),
@@ -285,7 +311,7 @@ impl SelectionRegistry {
 }
 
 fn to_json(selection: &Selection) -> Value {
-    let SelectionCounts { examined, matched, unreadable } = selection.stored;
+    let SelectionCounts { examined, matched, unreadable, deleted_before } = selection.stored;
     let purges: Vec<String> = selection.purges.iter().map(ToString::to_string).collect();
     let place = selection.place.as_ref().map(|place| json!({ "home": place.home, "scan": place.scan.to_json() }));
     json!({
@@ -295,6 +321,7 @@ fn to_json(selection: &Selection) -> Value {
         "examined": examined,
         "matched": matched,
         "unreadable": unreadable,
+        "deletedBefore": deleted_before,
         "place": place,
         "purges": purges,
         "uncounted": selection.uncounted.as_ref().map(ToString::to_string),
@@ -316,6 +343,8 @@ fn parsed(bytes: &[u8]) -> Option<Selection> {
         examined: number("examined")?,
         matched: number("matched")?,
         unreadable: number("unreadable")?,
+        // Earlier versions did not look for such links.
+        deleted_before: number("deletedBefore").unwrap_or_default(),
     };
     Some(Selection {
         at_ms: number("at")?,
@@ -349,7 +378,7 @@ mod tests {
     }
 
     fn counts(examined: u64, matched: u64) -> SelectionCounts {
-        SelectionCounts { examined, matched, unreadable: 0 }
+        SelectionCounts { examined, matched, ..SelectionCounts::default() }
     }
 
     fn place(home: &str) -> Option<SearchPlace> {
@@ -398,6 +427,36 @@ mod tests {
         registry.add_purge(ID, PurgeId(8), 5, |_| true).unwrap();
         registry.store(ID, counts(200, 6), place("a")).unwrap();
         assert_eq!(open(dir.path()).uncounted(ID), None, "the stored numbers have its links");
+    }
+
+    #[test]
+    fn links_deleted_before_are_counted_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut registry = open(dir.path());
+        registry.begin(ID, 1_000, terms(Some(9))).unwrap();
+        registry.add_purge_of_deleted(ID, PurgeId(7), 3, |_| true).unwrap();
+        registry.add_purge_of_deleted(ID, PurgeId(8), 2, |_| true).unwrap();
+        let expected = SelectionCounts { deleted_before: 5, ..counts(0, 0) };
+        assert_eq!(registry.uncounted(ID), None, "the search has deleted none of them");
+        assert_eq!(registry.progress(ID).unwrap().1, [PurgeId(7), PurgeId(8)]);
+        let mut registry = open(dir.path());
+        assert_eq!(registry.resume(ID), (expected, None));
+        registry.restart(ID).unwrap();
+        assert_eq!(open(dir.path()).resume(ID), (expected, None), "they are in purges");
+        let (progress, _) = registry.progress(ID).unwrap();
+        assert_eq!(progress.selection.unwrap().deleted_before, 5);
+    }
+
+    #[test]
+    fn file_of_an_earlier_version_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut registry = open(dir.path());
+        registry.begin(ID, 1_000, terms(Some(9))).unwrap();
+        registry.store(ID, SelectionCounts { deleted_before: 5, ..counts(100, 2) }, None).unwrap();
+        let file = registry.folder.path_of(ID);
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, text.replace("deletedBefore", "unknown")).unwrap();
+        assert_eq!(open(dir.path()).resume(ID), (counts(100, 2), None));
     }
 
     #[test]

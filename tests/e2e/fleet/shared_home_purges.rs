@@ -9,7 +9,7 @@ use crate::support::api_client::{ApiClient, JSON, new_key, run_app};
 use crate::support::bulk::{BULK, send_all};
 use crate::support::cli_user::CliUser;
 use crate::support::cluster::Cluster;
-use crate::support::fleet::{Fleet, assert_redirects, changed, known, settle, shared};
+use crate::support::fleet::{Fleet, assert_redirects, changed, delete, known, settle, shared};
 use crate::support::http::SHORT_URLS;
 use crate::support::node::{Node, Setup, wait_for, wait_until};
 use crate::support::openapi::is_described;
@@ -80,6 +80,13 @@ fn end_of(node: &Node, id: &str) -> Value {
 fn create_tagged(node: &Node, slug: &str) {
     let fields = json!({"longUrl": target(), "customSlug": slug, "title": MARKER, "tags": [MARKER]});
     assert_eq!(node.wire().create_named(&fields).status, 200);
+}
+
+/// Trims the streams of changes to the last entry of each.
+fn trim_streams(server: &Server) {
+    for stream in server.command(&["KEYS", "*}:s"]).list() {
+        server.command(&["XTRIM", &stream.text(), "MAXLEN", "1"]);
+    }
 }
 
 /// True once a node stores no change any more.
@@ -260,6 +267,47 @@ fn selected_links_leave_everything() {
     }
     let again = end_of(&nodes[0], &select(&nodes[0], &json!({"destination": target(), "confirm": 9})));
     assert_eq!(found(&again)[1], json!(0));
+}
+
+#[test]
+fn links_deleted_before_are_purged() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = start(&fleet, 2);
+    ["gone", "again"].iter().for_each(|slug| create_tagged(&nodes[0], slug));
+    nodes.iter().for_each(|node| visit(node, "gone"));
+    ["gone", "again"].iter().for_each(|slug| delete(&nodes[0], slug));
+    nodes[0].wire().shorten_as("again", KEPT);
+    nodes.iter().for_each(settle);
+    assert_ne!(marked_keys(&server), Vec::<String>::new(), "the test would prove nothing");
+    // No client has created or deleted them on this node.
+    let find = |fields: Value| end_of(&nodes[1], &select(&nodes[1], &fields));
+    let found = |selection: &Value| ["matched", "deletedBefore", "stopped"].map(|of| selection[of].clone());
+    let expected = [json!(0), json!(2), Value::Null];
+    assert_eq!(found(&find(json!({"tag": MARKER}))), expected);
+    assert_eq!(found(&find(json!({"tag": MARKER, "confirm": 0}))), expected);
+    assert_clean(&fleet, 2, &server);
+    assert_redirects(&nodes[1], "again", KEPT);
+    let left = find(json!({"tag": MARKER}));
+    assert_eq!(left["deletedBefore"], 0, "{left}");
+}
+
+#[test]
+fn events_find_links_deleted_before() {
+    let server = Server::start();
+    let fleet = Fleet::new(1, &server.url());
+    let node = start(&fleet, 1).remove(0);
+    let user = CliUser::new().env("CAROM_URL", &node.url(""));
+    create_tagged(&node, "gone");
+    delete(&node, "gone");
+    settle(&node);
+    trim_streams(&server);
+    let counted = user.done(&["purge", "--tag", MARKER, "--dry-run"]);
+    assert_eq!(counted, "0 links would be deleted and purged\n1 link deleted before would be purged\n");
+    assert_eq!(user.done(&["purge", "--tag", MARKER, "--yes"]), "purged 1 link\n");
+    assert_eq!(marked_files(fleet.setup(0).data_dir()), Vec::<String>::new());
+    let events = node.wire().get("/rest/v3/events");
+    assert!(!events.text().contains(MARKER), "{}", events.text());
 }
 
 #[test]

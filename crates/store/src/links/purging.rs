@@ -26,8 +26,8 @@ use super::handles::Links;
 use crate::error::StoreError;
 use crate::journal::{journals, repair};
 use carom_model::events::{EventType, StoredEvent};
-use carom_model::link::LinkIdentity;
 use carom_model::link::record::{self, NewerRecord, RecordRef};
+use carom_model::link::{Link, LinkIdentity};
 use carom_model::purge::{EndedSelector, PurgeBounds, PurgedLink};
 use carom_model::replication::state::{HEAD_LEN, StateHead};
 use carom_model::visits::tally::Subject;
@@ -93,18 +93,37 @@ impl Links {
         count: usize,
         selector: &EndedSelector,
     ) -> Result<(Vec<PurgedLink>, Option<u64>), StoreError> {
+        let is_selected = |of: EventType, link: &Link| of == EventType::LinkDeleted && selector.has_link(link);
+        let (links, last) = self.links_in_events(after, count, is_selected)?;
+        let mut found = Vec::new();
+        for link in links {
+            if self.has_ended(&link)? {
+                found.push(link);
+            }
+        }
+        Ok((found, last))
+    }
+
+    /// Returns the selected links of `count` events after a number, whether or not they exist, each with the instant of its
+    /// event as its end. Also returns the number of the last event that was read; `None` at the end of the log. Reads the
+    /// log of a store whose events are off as well.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store fails. Events that are damaged are left out.
+    pub fn links_in_events(
+        &self,
+        after: u64,
+        count: usize,
+        is_selected: impl Fn(EventType, &Link) -> bool,
+    ) -> Result<(Vec<PurgedLink>, Option<u64>), StoreError> {
         let mut found = Vec::new();
         let Some(log) = self.event_log()? else { return Ok((found, None)) };
         let page = log.page_of_all(after, count)?;
         for (_, bytes) in &page.events {
             // A purge takes the link out of its events, so it is not found again.
             let Some(StoredEvent::Link(event)) = StoredEvent::decode(bytes) else { continue };
-            let link = event.link.filter(|link| event.of == EventType::LinkDeleted && selector.has_link(link));
-            let Some(link) = link else { continue };
-            let ended = PurgedLink { ended_ms: Some(event.at_ms), ..PurgedLink::of(&link) };
-            if self.has_ended(&ended)? {
-                found.push(ended);
-            }
+            let Some(link) = event.link.filter(|link| is_selected(event.of, link)) else { continue };
+            found.push(PurgedLink { ended_ms: Some(event.at_ms), ..PurgedLink::of(&link) });
         }
         Ok((found, Some(page.up_to).filter(|up_to| *up_to > after)))
     }

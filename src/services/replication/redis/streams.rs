@@ -7,8 +7,8 @@ use carom_shards::Code;
 
 use super::client::{KeyGroup, Redis, Script, nonsense};
 use carom_model::link::Version;
-use carom_model::replication::Partition;
 use carom_model::replication::follow::{StreamEntry, StreamPosition};
+use carom_model::replication::{EntryId, Partition};
 
 /// Largest number of entries of each stream that one command reads: a server does nothing else meanwhile. 64 streams of
 /// 16 entries take it about 300 microseconds.
@@ -77,6 +77,23 @@ impl Redis {
         }
         let answer = self.ask(KeyGroup::Partition(from[0].0), RedisCommand::Plain(read), within)?;
         by_stream(&names, &answer).ok_or_else(|| nonsense("XREAD"))
+    }
+
+    /// Returns at most `count` entries of a stream behind this one, or from its beginning on.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn entries_behind(
+        &mut self,
+        partition: Partition,
+        behind: Option<EntryId>,
+        count: usize,
+        within: Duration,
+    ) -> Result<Vec<StreamEntry>, RedisError> {
+        let from = behind.map_or_else(|| "-".to_owned(), |id| format!("({id}"));
+        let mut range = cmd("XRANGE");
+        range.arg(self.stream(partition)).arg(from).arg("+").arg("COUNT").arg(count);
+        Ok(entries(&self.ask(KeyGroup::Partition(partition), RedisCommand::Plain(range), within)?))
     }
 
     /// Returns the ends of streams. An empty stream gets an entry that only marks a position.

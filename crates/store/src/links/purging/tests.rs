@@ -496,6 +496,29 @@ fn links_are_found_by_the_events_of_their_ends() {
 }
 
 #[test]
+fn events_name_links_of_any_type_of_event() {
+    let dir = tempfile::tempdir().unwrap();
+    let (links, _) = Links::open(dir.path(), "key").unwrap();
+    let found = |after, of| links.links_in_events(after, 9, |event, _| event == of).unwrap();
+    assert_eq!(found(0, EventType::LinkCreated), (vec![], None), "there is no log");
+    let log = links.open_events().unwrap();
+    let [first, second] = ["first", "second"].map(|code| marked(code, 5));
+    put(&links, &first);
+    put(&links, &second);
+    let mut batch = links.batch();
+    batch.remove(&first.code);
+    batch.add_event(LinkEvent::removal(Arc::new(first.clone()), 12, EventCause::Expiry).encode());
+    links.commit(batch).unwrap();
+    let of_links = |found: Vec<PurgedLink>| found.into_iter().map(|link| link.code).collect::<Vec<_>>();
+    let (created, last) = found(0, EventType::LinkCreated);
+    assert_eq!((of_links(created), last), (vec![first.code, second.code], Some(log.last())));
+    let ended = PurgedLink { ended_ms: Some(12), ..purged(&first) };
+    assert_eq!(found(0, EventType::LinkDeleted).0, [ended]);
+    let of_other = links.links_in_events(0, 9, |_, link| link.target == "https://other.example/").unwrap();
+    assert_eq!(of_other.0, []);
+}
+
+#[test]
 fn codes_that_cannot_be_read_are_not_taken_for_free() {
     let dir = tempfile::tempdir().unwrap();
     let (links, _) = Links::open(dir.path(), "key").unwrap();
