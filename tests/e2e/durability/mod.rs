@@ -9,3 +9,4 @@ mod flips;
 mod image;
 mod loading;
 mod power_loss;
+mod stored_fleets;
