@@ -84,24 +84,36 @@ pub(crate) struct Browser {
     _profile: TempDir,
 }
 
+/// Starts of chromedriver until one names its port. It takes a free port of IPv4 and then the same one of IPv6, and ends if
+/// another process has that one.
+const DRIVER_STARTS_MAX: usize = 5;
+
+/// Starts chromedriver. Returns it with its port, or `None` if it ended because the port was in use.
+fn started_driver() -> Option<(Child, String)> {
+    let mut driver = Command::new("chromedriver")
+        .arg("--port=0")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("chromedriver, which `make test` installs");
+    let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let port = lines.find_map(|line| {
+        line.split_once("successfully on port ").map(|(_, port)| port.trim_end_matches('.').to_owned())
+    });
+    if port.is_none() {
+        driver.wait().unwrap();
+    }
+    port.map(|port| (driver, port))
+}
+
 impl Browser {
     /// A browser that knows nothing yet, as wide as a screen.
     pub(crate) fn open() -> Browser {
         bypass::enter();
         let profile = tempfile::tempdir().unwrap();
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("chromedriver, which `make test` installs");
-        let lines = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let port = lines
-            .filter_map(|line| {
-                line.split_once("successfully on port ").map(|(_, port)| port.trim_end_matches('.').to_owned())
-            })
-            .next()
-            .expect("chromedriver names its port");
+        let (driver, port) = (0..DRIVER_STARTS_MAX)
+            .find_map(|_| started_driver())
+            .expect("chromedriver names its port in one of several starts");
         let agent = crate::support::http::agent_within(ANSWER_TIME);
         let folder = format!("--user-data-dir={}", profile.path().display());
         let arguments: Vec<&str> = ARGUMENTS.into_iter().chain([folder.as_str()]).collect();
