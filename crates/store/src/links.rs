@@ -64,7 +64,7 @@ pub use self::fleet::value_for_joining_node;
 pub use self::handles::{Batch, Links, Value};
 use self::handles::{sealed, unsealed};
 pub use self::indexes::{Index, complete_index};
-use self::keyspace_options::deep_compression;
+use self::keyspace_options::{deep_compression, partitioned_options};
 use self::log_entry::LoggedCodes;
 pub use self::unread::UnreadState;
 pub use self::urls::{UrlUse, stored_url};
@@ -80,7 +80,7 @@ pub use carom_model::link::record::DamagedRange;
 const FORMAT: u64 = 1;
 
 /// Cache for blocks, in bytes. Blocks are rarely read twice: redirects come from memory, and filters answer look-ups of
-/// new codes. So the cache holds little more than filters and indexes.
+/// new codes. So the cache holds little more than parts of filters and indexes.
 const CACHE_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Size of a memtable, in bytes. A crash leaves about two of these to replay, which takes half a second.
@@ -488,7 +488,7 @@ impl Links {
 }
 
 fn link_options() -> KeyspaceCreateOptions {
-    KeyspaceCreateOptions::default()
+    partitioned_options()
         .max_memtable_size(MEMTABLE_BYTES)
         .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
         .data_block_compression_policy(deep_compression())

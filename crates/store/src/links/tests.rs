@@ -135,6 +135,26 @@ fn a_scan_goes_around_damaged_blocks() {
 }
 
 #[test]
+fn look_ups_read_parts_of_filters() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    // The table of a memtable, and that of an import.
+    fill(&store, 0..20_000);
+    store.links.rotate_memtable_and_wait().unwrap();
+    let imported: Vec<_> =
+        (20_000..40_000).map(|number| (code(number).to_string(), format!("{number:->100}"))).collect();
+    store.ingest(imported.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes()))).unwrap();
+    drop(store);
+    let found = tables(dir.path());
+    assert_eq!(found.len(), 2);
+    for table in found {
+        // The section that says where the parts are.
+        let has_parts = memchr::memmem::find(&fs::read(&table).unwrap(), b"filter_tli").is_some();
+        assert!(has_parts, "{}", table.display());
+    }
+}
+
+#[test]
 fn visit_rows_behind_damaged_blocks_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());

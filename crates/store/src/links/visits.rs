@@ -23,6 +23,7 @@ use fjall::{CompressionType, KeyspaceCreateOptions, Readable, Slice};
 
 use super::catalog::View;
 use super::handles::{Batch, Links, sealed, unsealed};
+use super::keyspace_options::partitioned_options;
 use crate::error::StoreError;
 use crate::search::{bisect, from_position, gallop, position};
 use carom_model::link::earlier_visits::EndedVisits;
@@ -139,7 +140,7 @@ impl VisitRowPage {
 }
 
 pub(super) fn options() -> KeyspaceCreateOptions {
-    KeyspaceCreateOptions::default()
+    partitioned_options()
         .max_memtable_size(16 * 1024 * 1024)
         .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
