@@ -6,23 +6,26 @@ import { hasAllLinks } from "./rights.js";
 import { pages } from "./strings-shell.js";
 import { health as text } from "./strings-traffic.js";
 
-/** The cards: `{ element, update(status) }`. A value is a text, or `[text, kind]` for a badge. A line may say, with a third function, when it is "zero", and so folded into a line with others, or "no" use at all. */
+/** From here on, nobody plans for the end of the slugs. */
+const CENTURY_SECONDS = 100 * 365.25 * 86_400;
+
+/** The cards: `{ element, update(status) }`. A value is a text, or `[text, kind]` for a badge. A third function hides a line: "zero" is a problem that did not occur, "no" a value of no use. It is "problem" for one that occurred. */
 export function healthCards() {
   const groups = [
     group(text.codes, [[text.length, (s) => text.characters(s.issuer.codeLength)], [text.left, (s) => number(s.issuer.remaining)], [text.runsOut, lasts], [text.allocationErrors, (s) => tally(s.issuer.error), zeroAt((s) => s.issuer.error)]]),
     group(text.store, [
-      [text.writes, (s) => (s.store.writable ? [text.accepting, "good"] : [text.refusing, "bad"])], [text.commits, (s) => number(s.store.commits), zeroAt((s) => s.store.commits)],
+      [text.writes, (s) => (s.store.writable ? [text.accepting, "good"] : [text.refusing, "bad"])], [text.commits, (s) => number(s.store.commits), usedAt((s) => s.store.commits)],
       [text.meanCommit, (s) => (s.store.commits > 0 ? micros(s.store.commitMicrosMean) : number(null)), (s) => (s.store.commits > 0 ? null : "no")], [text.slowCommits, (s) => number(s.store.commitsSlow), zeroAt((s) => s.store.commitsSlow)],
-      [text.queue, (s) => number(s.store.queue), zeroAt((s) => s.store.queue)], [text.errors, (s) => tally(s.store.error), zeroAt((s) => s.store.error)],
+      [text.queue, (s) => number(s.store.queue), usedAt((s) => s.store.queue)], [text.errors, (s) => tally(s.store.error), zeroAt((s) => s.store.error)],
       [text.damaged, (s) => tally(s.store.damaged), zeroAt((s) => s.store.damaged)], [text.newer, (s) => tally(s.store.newer), zeroAt((s) => s.store.newer)]]),
     group(text.memory, [
       [text.inMemory, (s) => (s.residency.mode === "hot" ? text.hotLinks : text.allLinks)], [text.linkMemory, memory],
-      [hasAllLinks() ? text.diskReads : text.redisReads, (s) => number(s.residency.fetched), zeroAt((s) => s.residency.fetched)], [text.expired, (s) => number(s.expiry.expired), zeroAt((s) => s.expiry.expired)],
-      [text.expiring, (s) => number(s.expiry.waiting), zeroAt((s) => s.expiry.waiting)]]),
+      [hasAllLinks() ? text.diskReads : text.redisReads, (s) => number(s.residency.fetched), usedAt((s) => s.residency.fetched)], [text.expired, (s) => number(s.expiry.expired), usedAt((s) => s.expiry.expired)],
+      [text.expiring, (s) => number(s.expiry.waiting), usedAt((s) => s.expiry.waiting)]]),
     group(text.redisAndFleet, [
       [text.redis, redis], [text.errors, (s) => tally(s.redis.error), (s) => (s.redis.configured ? zeroAt(({ redis: { error } }) => error)(s) : "no")], [text.nodes, (s) => (s.fleet ? number(s.fleet.nodes.length) : text.singleNode)],
       [text.allRedirects, (s) => number(s.fleet?.totals.redirectsPerSecond), alone], [text.counts, counts, alone],
-      [text.unsynced, (s) => number(s.fleet?.outbox), (s) => alone(s) ?? zeroAt(({ fleet }) => fleet.outbox)(s)], [text.lag, (s) => (!s.fleet ? number(null) : s.redis.connected ? duration(s.fleet.lagMillis / 1000) : text.unknown), alone]], pageLink("/admin/fleet", pages.fleet)),
+      [text.unsynced, (s) => number(s.fleet?.outbox), (s) => alone(s) ?? usedAt(({ fleet }) => fleet.outbox)(s)], [text.lag, (s) => (!s.fleet ? number(null) : s.redis.connected ? duration(s.fleet.lagMillis / 1000) : text.unknown), alone]], pageLink("/admin/fleet", pages.fleet)),
   ];
   const element = h("div", { class: "cards" }, groups.map((one) => one.element));
   return { element, update: (status) => groups.forEach((one) => one.update(status)) };
@@ -31,23 +34,26 @@ export function healthCards() {
 function group(title, lines, beside) {
   const values = lines.map(() => h("dd"));
   const rows = lines.map(([name], index) => h("div", null, h("dt", null, name), values[index]));
-  const zeros = h("p", { class: "soft small zeros" });
+  const zeros = h("p", { class: "soft small zeros" }, text.noProblems);
   const update = (status) => {
     const folded = lines.map(([, , isLess]) => isLess?.(status) ?? null);
     lines.forEach(([, read], index) => {
-      rows[index].hidden = folded[index] !== null;
+      rows[index].hidden = folded[index] === "zero" || folded[index] === "no";
       showValue(values[index], read(status));
     });
-    const names = lines.filter((_, index) => folded[index] === "zero").map(([name]) => name.toLowerCase());
-    zeros.hidden = names.length === 0;
-    setText(zeros, text.noneOf(names));
+    zeros.hidden = !folded.includes("zero") || folded.includes("problem");
   };
   return { element: card(title, { beside }, h("dl", { class: "facts" }, rows), zeros), update };
 }
 
-/** Says that a line is folded while its number is 0. */
+/** Says of a line of problems whether there were any. */
 function zeroAt(read) {
-  return (status) => (read(status) === 0 ? "zero" : null);
+  return (status) => (read(status) === 0 ? "zero" : "problem");
+}
+
+/** Says that a line is of no use while its number is 0. */
+function usedAt(read) {
+  return (status) => (read(status) === 0 ? "no" : null);
 }
 
 /** Says that a line is of no use on a single node. */
@@ -67,7 +73,10 @@ function tally(errors) {
 }
 
 function lasts({ issuer }) {
-  return issuer.lastsSeconds === null ? text.noNewLinks : text.runsOutIn(duration(issuer.lastsSeconds));
+  if (issuer.lastsSeconds === null) {
+    return text.noNewLinks;
+  }
+  return issuer.lastsSeconds > CENTURY_SECONDS ? text.lastsLong : text.runsOutIn(duration(issuer.lastsSeconds));
 }
 
 function memory({ residency }) {

@@ -2,8 +2,6 @@
 
 import { count } from "./format.js";
 
-const either = new Intl.ListFormat("en-GB", { type: "disjunction" });
-
 export const overview = {
   connecting: "Connecting to the server…",
   lost: "Connection lost, reconnecting… These are the last known values.",
@@ -85,7 +83,8 @@ export const bypass = {
 };
 
 export const health = {
-  noneOf: (names) => `No ${either.format(names)}.`,
+  noProblems: "No problems since start.",
+  lastsLong: "More than 100 years at the current rate",
   codes: "Generated slugs",
   length: "Slug length",
   characters: (length) => count(length, "character"),
