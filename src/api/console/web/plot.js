@@ -15,6 +15,9 @@ const DAY = 24 * HOUR;
 const DAY_STEPS = [1, 2, 3, 4, 5, 7, 10, 15, 30, 60, 90, 120, 180, 365, 730, 1_825, 3_650].map((days) => days * DAY);
 const HOUR_STEPS = [...[1, 2, 3, 4, 6, 8, 12].map((hours) => hours * HOUR), ...DAY_STEPS];
 
+/** Steps of an axis of counts, which has no fractions: 1, 2, 5, 10 and so on. */
+const COUNT_STEPS = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
+
 const plots = new Set();
 const redrawAll = () => plots.forEach((plot) => plot.redraw());
 // Each redraw reads the colours of the theme.
@@ -124,7 +127,7 @@ function uplotOptions({ series, value = format.number, utc = false, axes = true,
     },
     axes: [
       { ...axis, show: axes, space: 70, size: utc || isBars ? 40 : 28, values: TIME_VALUES, ...(isBars ? { incrs: byHour ? HOUR_STEPS : DAY_STEPS } : {}) },
-      { ...axis, show: axes, size: 56, space: 34, ...(log ? { filter: wholeDecades, grid: { ...axis.grid, filter: wholeDecades } } : {}), values: (_plot, splits) => splits.map((split) => (split === null ? "" : value === format.number ? format.short(split) : value(split))) },
+      { ...axis, show: axes, size: 56, space: 34, ...(!log && value === format.number ? { incrs: COUNT_STEPS } : {}), ...(log ? { filter: wholeDecades, grid: { ...axis.grid, filter: wholeDecades } } : {}), values: (_plot, splits) => splits.map((split) => (split === null ? "" : value === format.number ? format.short(split) : value(split))) },
     ],
     // At the right there is room for half of the last time.
     padding: axes ? [8, 28, 0, 0] : [2, 0, 2, 0],
@@ -163,7 +166,7 @@ function widened(plot, step) {
 /** The sum of a list, in which values may be missing. */
 const totalOf = (list) => list.reduce((sum, one) => sum + (one ?? 0), 0);
 
-/** A line above the plot: what each colour is, with its value where the pointer is; elsewhere the last value of a line, and the total of bars. */
+/** A line above the plot: what each colour is, with its value where the pointer is; elsewhere the last value of a line, and the total of bars. Several series of bars have a common total. */
 function legendOf(series, value, when, isBars) {
   const at = h("span", { class: "plot-when" });
   const values = series.map(() => h("b"));
@@ -172,12 +175,14 @@ function legendOf(series, value, when, isBars) {
     return h("span", { class: "plot-key" }, swatch, line.label, " ", values[index]);
   });
   const element = h("div", { class: "plot-legend", "aria-hidden": "true" }, keys, at);
+  const bars = series.flatMap((line, index) => (isBars && !line.line ? [index] : []));
+  const totalOfAll = (lists) => (bars.length < 2 ? "" : text.totalOfAll(value(bars.reduce((sum, index) => sum + totalOf(lists[index]), 0))));
   const show = (xs, lists, index) => {
     const last = xs.length - 1;
     const isPointed = index !== null && index !== undefined;
     const of = (list) => (isPointed || !isBars ? list[index ?? last] : totalOf(list));
     values.forEach((node, line) => setText(node, last < 0 ? "" : value(of(lists[line]))));
-    setText(at, last < 0 ? "" : isPointed ? when(xs[index]) : isBars ? text.total : "");
+    setText(at, last < 0 ? "" : isPointed ? when(xs[index]) : totalOfAll(lists));
   };
   return { element, show };
 }
