@@ -58,10 +58,10 @@ function drawRights() {
 /** The state of the connection, and how many alarms stand. */
 function showLive() {
   const live = document.getElementById("live");
-  // On a phone, there is no room for more.
-  live.dataset.short = shell.lostShort;
   return ({ state, status }) => {
     live.dataset.state = state;
+    // On a phone, there is no room for more.
+    live.dataset.short = shell.liveShort[state] ?? "";
     setText(live, shell.live[state]);
     showAlarms(status?.alarms.filter((alarm) => alarm.cleared === null).length ?? 0);
   };

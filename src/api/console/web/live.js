@@ -78,10 +78,20 @@ function events(path, names, { onEvent, onState }) {
 
 const listeners = new Set();
 let last = null;
+let heardAt = null;
 let state = "connecting";
+let hasEnded = false;
 
 function tell(listener) {
-  listener({ state, status: last });
+  listener({ state: hasEnded ? "ended" : state, status: last, heardAt });
+}
+
+/** Says whether the session has ended: then the connection is fine, but the node tells nothing before somebody signs in again. */
+export function setSessionEnded(isEnded) {
+  if (hasEnded !== isEnded) {
+    hasEnded = isEnded;
+    listeners.forEach(tell);
+  }
 }
 
 let stream = null;
@@ -91,6 +101,7 @@ export function startLive() {
   stream ??= events(PATH, ["status"], {
     onEvent(_name, status) {
       last = status;
+      heardAt = Date.now();
       listeners.forEach(tell);
     },
     onState(now) {
@@ -108,7 +119,7 @@ export function stopLive() {
   [stream, last] = [null, null];
 }
 
-/** Calls `listener({ state, status })` now and with each second; `status` is null until the first came. Returns what ends that. */
+/** Calls `listener({ state, status, heardAt })` now and with each second; `status` is null until the first came, at `heardAt`. `state` is "connecting", "live", "lost" or "ended". Returns what ends that. */
 export function onLive(listener) {
   listeners.add(listener);
   tell(listener);

@@ -22,6 +22,9 @@ const SHOWN = 5;
 /** How often the numbers are asked for again, for a page that stays open. */
 const REFRESH_MS = 300_000;
 
+/** How long after a failure they are asked for again, once the server is there. */
+const RETRY_MS = 10_000;
+
 /** The section: `{ element, load(), update(), destroy() }`. */
 export function weekSection() {
   const ends = new AbortController();
@@ -51,9 +54,10 @@ export function weekSection() {
   return {
     element,
     load,
-    update() {
+    update(_status, state) {
+      const wait = host.querySelector(":scope > .state.bad") ? RETRY_MS : REFRESH_MS;
       // A list that has the focus stays as it is.
-      if (Date.now() - askedAt > REFRESH_MS && !host.contains(document.activeElement)) {
+      if (state === "live" && Date.now() - askedAt > wait && !host.contains(document.activeElement)) {
         load();
       }
     },

@@ -1,10 +1,10 @@
 // What the views of usage, apps, domains, lists, fleet and settings share.
 
-import { button, copyButton, errorState, fill, h, loadingState, outside, pageLink, regionTable } from "./dom.js";
+import { button, copyButton, errorState, fill, h, loadingState, outside, pageLink, regionTable, setText } from "./dom.js";
 import * as format from "./format.js";
 import { onLive } from "./live.js";
 import { mayManage } from "./rights.js";
-import { common, errors, sources as sourcesText } from "./strings-shell.js";
+import { common, errors, shell, sources as sourcesText } from "./strings-shell.js";
 
 /** A name that breaks after its dots and underscores where its line is too short for it. */
 export function breakable(name) {
@@ -103,6 +103,12 @@ export function reloader(host, { signal, fetch, render, lines = 6 }) {
   return load;
 }
 
+/** Whether the values that are shown are old: the connection is lost, or the session has ended. */
+export const isStale = (state, status) => status !== null && Object.hasOwn(shell.stale, state);
+
+/** Says that the values are old, and of when. */
+export const staleText = (state, heardAt) => shell.stale[state](format.clock(heardAt));
+
 const NO_STATUS = { title: errors.noStatus, detail: errors.noStatusText };
 
 /**
@@ -112,14 +118,19 @@ const NO_STATUS = { title: errors.noStatus, detail: errors.noStatusText };
 export function followStatus(host, shapeOf, build) {
   let shape = null;
   let update = null;
-  return onLive(({ state, status }) => {
+  const lost = h("p", { class: "notice bad lost", role: "status", hidden: true });
+  return onLive(({ state, status, heardAt }) => {
     const wanted = status === null ? state : JSON.stringify(shapeOf(status));
     if (wanted !== shape) {
       shape = wanted;
       const built = status === null ? { content: state === "lost" ? errorState(NO_STATUS) : loadingState(6) } : build(status);
-      fill(host, built.content);
+      fill(host, lost, built.content);
       update = built.update;
     }
+    const isOld = isStale(state, status);
+    host.classList.toggle("stale", isOld);
+    lost.hidden = !isOld;
+    setText(lost, isOld ? staleText(state, heardAt) : "");
     if (status !== null) {
       update?.(status, state);
     }

@@ -4,15 +4,17 @@ import { showSession } from "./account.js";
 import { confirmDialog, formDialog } from "./dialog.js";
 import { h } from "./dom.js";
 import { field } from "./field.js";
-import { startLive, stopLive } from "./live.js";
+import { setSessionEnded, startLive, stopLive } from "./live.js";
 import { signIn as text } from "./strings-shell.js";
 
 let asked = null;
 
 /** Resolves when somebody is signed in again, or never, where the page is left for that. However many ask, it happens once. */
 export function signIn() {
+  setSessionEnded(true);
   asked ??= signInOnce().finally(() => {
     asked = null;
+    setSessionEnded(false);
   });
   return asked;
 }

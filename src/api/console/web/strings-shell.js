@@ -35,8 +35,13 @@ export const shell = {
   moreLabel: "More pages",
   moreAt: (title) => `${title}, more pages`,
   alarms: (count) => (count === 1 ? "1 alarm" : `${count} alarms`),
-  live: { connecting: "Connecting…", live: "Live", lost: "Connection lost, reconnecting…" },
-  lostShort: "Offline",
+  live: { connecting: "Connecting…", live: "Live", lost: "Offline, reconnecting…", ended: "Session ended, sign in again" },
+  liveShort: { lost: "Offline", ended: "Signed out" },
+  /** Says once on a page of live values that they are old, and of when. */
+  stale: {
+    lost: (time) => `Connection lost, reconnecting… The values are from ${time}.`,
+    ended: (time) => `Your session has ended. Sign in again for new values; these are from ${time}.`,
+  },
 };
 
 /** Questions that Analytics answers. */

@@ -4,12 +4,12 @@ import { count } from "./format.js";
 
 export const overview = {
   connecting: "Connecting to the server…",
-  lost: "Connection lost, reconnecting… These are the last known values.",
+  lost: "Connection lost, reconnecting…",
+  ended: "Your session has ended. Sign in again.",
   waiting: "Waiting for the server…",
   draining: "Draining",
   ready: "Ready",
   notReady: "Starting",
-  unknown: "Unknown",
   uptime: (time) => `up ${time}`,
   redirects: "Redirects/s",
   misses: "Not found/s",
@@ -18,7 +18,6 @@ export const overview = {
   p99: { recent: "p99 latency (2 min)", sinceStart: "p99 latency (since start)", others: (p50, p999) => `p50 ${p50}, p99.9 ${p999}` },
   links: "Links",
   linksInMemory: "Links in memory",
-  isUnknown: "The server does not respond. Check that carom is running and that this browser can reach it.",
   isWell: "All is well: redirects are served, and links can be created and changed.",
   isDraining: "Draining: the node finishes its requests, then stops.",
   isStarting: "Starting: the node loads its links and does not serve redirects yet.",

@@ -11,14 +11,14 @@ import { latencies, quantiles } from "./now-latency.js";
 import { failures } from "./now-samples.js";
 import { trafficCard } from "./now-traffic.js";
 import { weekSection } from "./now-week.js";
-import { tiles } from "./parts.js";
+import { isStale, staleText, tiles } from "./parts.js";
 import { linePlot, secondsBack } from "./plot.js";
 import { hasAllLinks } from "./rights.js";
 import { pages } from "./strings-shell.js";
 import { overview as text } from "./strings-traffic.js";
 
 const SECONDS = 120;
-const STATES = { connecting: text.connecting, lost: text.lost };
+const STATES = { connecting: text.connecting, lost: text.lost, ended: text.ended };
 /** How long the page waits for the visits of the week. With them, nothing below moves; without, it does not wait for them any longer. */
 const WEEK_WAIT_MS = 300;
 
@@ -33,15 +33,18 @@ export async function show(main, { signal }) {
   let last = null;
   const follow = (now) => {
     last = now;
-    const { state, status } = now;
-    notice.hidden = state === "live" || (state === "connecting" && status === null);
+    const { state, status, heardAt } = now;
+    const isOld = isStale(state, status);
+    body.classList.toggle("stale", isOld);
+    // With values, the sentence above them says it.
+    notice.hidden = state === "live" || isOld || (state === "connecting" && status === null);
     setText(notice, STATES[state] ?? "");
     if (status === null || !isReady) {
       return;
     }
     parts ??= build(body, week);
     showReady(ready, status, state);
-    parts.forEach((part) => part.update(status, state));
+    parts.forEach((part) => part.update(status, state, heardAt));
   };
   const off = onLive(follow);
   Promise.race([week.load(), new Promise((resolve) => setTimeout(resolve, WEEK_WAIT_MS))]).then(() => {
@@ -66,9 +69,10 @@ function build(body, week) {
 /** Whether the node is well, in one sentence. While the connection is lost, that is unknown. */
 function wellness() {
   const element = h("p", { class: "well", role: "status" });
-  const update = ({ draining, ready, alarms, store }, state) => {
+  const update = (status, state, heardAt) => {
+    const { draining, ready, alarms, store } = status;
     const active = alarms.filter((alarm) => alarm.cleared === null).length;
-    const [kind, said] = state === "lost" ? ["bad", text.isUnknown] : draining ? ["warn", text.isDraining] : !ready ? ["warn", text.isStarting] : active > 0 ? ["bad", text.hasAlarms(active)]
+    const [kind, said] = isStale(state, status) ? ["bad", staleText(state, heardAt)] : draining ? ["warn", text.isDraining] : !ready ? ["warn", text.isStarting] : active > 0 ? ["bad", text.hasAlarms(active)]
       : !store.writable ? ["bad", text.refusesWrites] : ["good", text.isWell];
     element.dataset.kind = kind;
     setText(element, said);
@@ -76,14 +80,16 @@ function wellness() {
   return { element, update };
 }
 
+/** The state of the node, green only if the node has no problem. Nothing while it is unknown. */
 function showReady(host, status, connection) {
-  const isLost = connection === "lost";
-  const [state, kind] = isLost ? [text.unknown, "bad"] : status.draining ? [text.draining, "warn"] : status.ready ? [text.ready, "good"] : [text.notReady, "bad"];
-  const uptime = isLost ? "" : text.uptime(duration(status.uptimeSeconds));
-  const said = `${state}|${uptime}`;
+  const isOld = isStale(connection, status);
+  const isWell = status.store.writable && status.alarms.every((alarm) => alarm.cleared !== null);
+  const [state, kind] = status.draining ? [text.draining, "warn"] : status.ready ? [text.ready, isWell ? "good" : ""] : [text.notReady, "bad"];
+  const uptime = text.uptime(duration(status.uptimeSeconds));
+  const said = isOld ? "" : `${state}|${kind}|${uptime}`;
   if (host.dataset.said !== said) {
     host.dataset.said = said;
-    fill(host, badge(state, kind), h("span", { class: "soft" }, uptime));
+    fill(host, !isOld && [badge(state, kind), h("span", { class: "soft" }, uptime)]);
   }
 }
 
