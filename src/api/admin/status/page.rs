@@ -24,6 +24,9 @@ pub(in crate::api) const SCRIPT: &str = include_str!("status.js");
 /// Content security policy of the status page: it loads files of this listener only, and nothing inline.
 const POLICY: &str = "default-src 'none'; style-src 'self'; font-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// From here on, nobody plans for the end of the slugs: 100 years.
+const CENTURY_SECONDS: u64 = 3_155_760_000;
+
 /// Returns the status as a page that refreshes itself.
 pub(in crate::api) fn page(pages: &Pages, status: &Value) -> ApiResponse {
     let answer = answer(StatusCode::OK, "text/html; charset=utf-8", pages.status(&StatusPage::of(status)));
@@ -61,12 +64,12 @@ struct Card {
     note: Option<String>,
 }
 
-/// Numbers of one kind. Those that are zero are listed by name only.
+/// Numbers of one kind. Those that are zero are left out.
 #[derive(Debug, Serialize)]
 struct FoldedCards {
     cards: Vec<Card>,
-    /// The labels of all zeros.
-    zeros: String,
+    /// True if no number is above zero.
+    is_empty: bool,
 }
 
 /// The last two minutes of a core.
@@ -94,7 +97,7 @@ struct AlarmRow<'a> {
     name: &'a str,
     since: String,
     resolved: Option<String>,
-    text: &'a str,
+    text: String,
 }
 
 impl StatusPage<'_> {
@@ -170,11 +173,10 @@ fn cards(cards: impl IntoIterator<Item = (String, &'static str)>) -> Vec<Card> {
     cards.into_iter().map(|(number, label)| Card { number, label, note: None }).collect()
 }
 
-/// Returns numbers with zeros folded, since most numbers of errors are zero.
+/// Returns numbers without those that are zero, since most numbers of errors are.
 fn folded<const COUNT: usize>(all: [(String, &'static str); COUNT]) -> FoldedCards {
-    let (zeros, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(number, _)| number == "0");
-    let labels: Vec<&str> = zeros.into_iter().map(|(_, label)| label).collect();
-    FoldedCards { cards: cards(others), zeros: labels.join(" · ") }
+    let others: Vec<_> = all.into_iter().filter(|(number, _)| number != "0").collect();
+    FoldedCards { is_empty: others.is_empty(), cards: cards(others) }
 }
 
 /// Renders the current load.
@@ -196,7 +198,10 @@ fn now(status: &Value) -> Vec<Card> {
     all.push(Card {
         number: rounded(&status["issuer"]["remaining"]),
         label: "Slugs left",
-        note: lasts.map(|seconds| format!("run out in {} at the current rate", readable::duration(seconds))),
+        note: lasts.map(|seconds| match seconds {
+            CENTURY_SECONDS.. => "last for more than 100 years at the current rate".to_owned(),
+            _ => format!("run out in {} at the current rate", readable::duration(seconds)),
+        }),
     });
     all
 }
@@ -220,13 +225,12 @@ fn plots(status: &Value) -> Vec<CorePlot> {
 
 /// The row of a core.
 fn core(core: &Value) -> Vec<String> {
-    let latency =
-        |name: &str| core["latencyMicros"][name].as_f64().map_or("–".to_owned(), |micros| format!("{micros:.1}"));
+    let latency = |name: &str| core["latencyMicros"][name].as_f64().map_or("–".to_owned(), tenths);
     vec![
         core["core"].to_string(),
         core["cpu"].to_string(),
         grouped(&core["links"]),
-        format!("{:.1}", core["mapBytes"].as_f64().unwrap_or(0.0) / 1_048_576.0),
+        tenths(core["mapBytes"].as_f64().unwrap_or(0.0) / 1_048_576.0),
         grouped(&core["connections"]),
         grouped(&core["redirects"]),
         grouped(&core["misses"]),
@@ -312,7 +316,7 @@ fn fleet(status: &Value) -> Fleet {
             state_in_fleet(node, &fleet["node"], connected).to_owned(),
             grouped(&about["outbox"]),
             grouped(&about["lagMillis"]),
-            format!("{:.1}", node["silentMillis"].as_f64().unwrap_or(0.0) / 1_000.0),
+            tenths(node["silentMillis"].as_f64().unwrap_or(0.0) / 1_000.0),
         ]
     };
     let lacks =
@@ -347,8 +351,15 @@ fn alarm(alarm: &Value) -> AlarmRow<'_> {
         name: text(&alarm["name"]),
         since: instant(&alarm["since"]),
         resolved: (!alarm["cleared"].is_null()).then(|| instant(&alarm["cleared"])),
-        text: text(&alarm["text"]),
+        text: sentence(text(&alarm["text"])),
     }
+}
+
+/// Begins a text with a capital letter, unless its first word is a name, such as that of a setting.
+fn sentence(text: &str) -> String {
+    let word = text.split([' ', ',']).next().unwrap_or_default();
+    let is_name = word == "carom" || !word.bytes().all(|byte| byte.is_ascii_lowercase());
+    if is_name || word.is_empty() { text.to_owned() } else { text[..1].to_ascii_uppercase() + &text[1..] }
 }
 
 /// A text of the status.
@@ -365,6 +376,12 @@ fn instant(value: &Value) -> String {
 /// Formats a number with separated thousands.
 fn grouped(value: &Value) -> String {
     readable::grouped(value.as_u64().unwrap_or(0))
+}
+
+/// Formats a number with one decimal and separated thousands; `number` is at least 0.
+fn tenths(number: f64) -> String {
+    let tenths = (number * 10.0).round() as u64;
+    format!("{}.{}", readable::grouped(tenths / 10), tenths % 10)
 }
 
 /// Formats a number that may be too long for its card: three digits and a word.
@@ -387,6 +404,7 @@ mod tests {
     fn numbers_and_texts_are_fit_for_people_and_browsers() {
         assert_eq!(grouped(&json!(1_234_567)), "1,234,567");
         assert_eq!(grouped(&json!(999)), "999");
+        assert_eq!(tenths(15_532.04), "15,532.0");
         assert_eq!(rounded(&json!(3_521_614_586_208_u64)), "3.52 trillion");
     }
 
@@ -411,7 +429,7 @@ mod tests {
         let page = Pages::plain().status(&StatusPage::of(&status));
         assert_eq!(page.matches("<script").count(), 1, "{page}");
         for part in [
-            "<strong class=\"good\">Ready</strong>",
+            "<strong class=\"soft\">Ready</strong>",
             "up 1 min 1 s",
             "resolved 23 Nov 2026, 14:05</span>",
             "<b>3</b><span>Not found&#x2f;s</span>",
@@ -430,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_named_in_one_line() {
+    fn zeros_are_left_out() {
         let store = json!({"writable": true, "damaged": 2, "newer": 3});
         let page = Pages::plain().status(&StatusPage::of(&json!({"ready": true, "store": store})));
         for part in [
@@ -438,8 +456,7 @@ mod tests {
             "<b>Accepting</b><span>Writes</span>",
             "<b>2</b><span>Damaged records</span>",
             "<b>3</b><span>Records of a newer version</span>",
-            "Zero: Commits over 100 ms · ",
-            "Zero: Connections refused · ",
+            "<p class=\"soft zeros\">Nothing refused since start.</p>",
         ] {
             assert!(page.contains(part), "{part} is missing in {page}");
         }
@@ -455,6 +472,14 @@ mod tests {
         assert_eq!(of(json!({"ready": true, "store": {"writable": false}})), "bad");
         assert_eq!(of(json!({"ready": true, "draining": true, "alarms": alarm})), "warn");
         assert_eq!(of(json!({"ready": false})), "warn");
+    }
+
+    #[test]
+    fn alarm_texts_begin_with_a_capital() {
+        assert_eq!(sentence("the disk is full"), "The disk is full");
+        assert_eq!(sentence("fleet.node is missing"), "fleet.node is missing");
+        assert_eq!(sentence("carom is old"), "carom is old");
+        assert_eq!(sentence(""), "");
     }
 
     #[test]

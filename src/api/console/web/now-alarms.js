@@ -1,7 +1,7 @@
 // Alarms: the active ones, and a folded list of those that are resolved.
 
 import { badge, fill, h, outside } from "./dom.js";
-import { relative, updateRelative } from "./format.js";
+import { relative, sentence, updateRelative } from "./format.js";
 import { alarms as text } from "./strings-traffic.js";
 
 /** The list of alarms: `{ element, update(status) }`. It is redrawn only when an alarm is raised or cleared. */
@@ -29,12 +29,29 @@ export function alarmList() {
   return { element, update };
 }
 
+/** What has happened; below it, smaller, the cause that another program or a parser gives in parentheses. */
+function alarmText(said) {
+  const [problem, cause] = split(said);
+  return [h("p", { class: "wrap" }, outside(sentence(problem))), cause && h("p", { class: "soft small wrap" }, outside(sentence(cause)))];
+}
+
+/** A long cause in parentheses, which may have parentheses itself, and what is around it. */
+function split(said) {
+  const [, before, cause, after = ""] = /^([^()]+) \((.{30,})\)(; [^()]+)?$/.exec(said) ?? [];
+  let depth = 0;
+  const isOne = cause !== undefined && [...cause].every((sign) => {
+    depth += sign === "(" ? 1 : sign === ")" ? -1 : 0;
+    return depth >= 0;
+  });
+  return isOne && depth === 0 ? [before + after, cause] : [said, null];
+}
+
 function activeAlarm({ name, text: said, since }) {
-  return h("li", { class: "alarm" }, badge(text.alarm, "bad"), h("div", null, h("p", { class: "wrap" }, outside(said)),
-    h("p", { class: "alarm-when" }, h("code", null, name), text.since, relative(since), text.remedy)));
+  return h("li", { class: "alarm" }, badge(text.alarm, "bad"), h("div", null, alarmText(said),
+    h("p", { class: "alarm-when wrap" }, h("code", null, name), text.since, relative(since), text.remedy, h("code", null, text.section(name)))));
 }
 
 function clearedAlarm({ name, text: said, since, cleared }) {
-  return h("li", { class: "alarm over" }, badge(text.resolved), h("div", null, h("p", { class: "wrap" }, outside(said)),
+  return h("li", { class: "alarm over" }, badge(text.resolved), h("div", null, alarmText(said),
     h("p", { class: "alarm-when" }, h("code", null, name), text.since, relative(since), text.resolvedAt, relative(cleared))));
 }

@@ -140,7 +140,7 @@ export function followStatus(host, shapeOf, build) {
 /** The active alarms whose name begins with one of the prefixes. */
 export function alarmNotes(status, prefixes) {
   const active = status.alarms.filter((alarm) => alarm.cleared === null && prefixes.some((prefix) => alarm.name.startsWith(prefix)));
-  return active.map((alarm) => h("p", { class: "notice bad" }, h("code", null, alarm.name), " ", outside(alarm.text)));
+  return active.map((alarm) => h("p", { class: "notice bad" }, h("code", null, alarm.name), " ", outside(format.sentence(alarm.text))));
 }
 
 /** Names of nodes with commas between them, each with what `say(one)` adds. */

@@ -62,7 +62,9 @@ export const alarms = {
   resolvedMany: (alarms_) => count(alarms_, "resolved alarm"),
   since: " since ",
   resolvedAt: ", resolved ",
-  remedy: " · What to do: see this name in the runbook.",
+  remedy: " · What to do: ",
+  /** Where the documentation has the section of an alarm: the node does not know its address. */
+  section: (name) => `operate/runbook.md#${name}`,
 };
 
 export const cores = {
