@@ -96,8 +96,9 @@ export function bytes(value) {
   return `${number(scaled, step > 0 && scaled < 100 ? 1 : 0)} ${units[step]}`;
 }
 
-const dayAndTime = new Intl.DateTimeFormat("en-GB", { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
-const timeOfDay = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+// Times are in the viewer's zone, and each names it in short, as the public pages name theirs. Days of statistics are in UTC.
+const dayAndTime = new Intl.DateTimeFormat("en-GB", { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
+const timeOfDay = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
 const localDay = new Intl.DateTimeFormat("en-GB", { year: "numeric", month: "short", day: "numeric" });
 const utcDay = new Intl.DateTimeFormat("en-GB", { year: "numeric", month: "short", day: "numeric", timeZone: "UTC" });
 
@@ -113,7 +114,7 @@ function timeElement(iso, text) {
   return h("time", { datetime: iso, title: utc(at) }, text(at));
 }
 
-/** An instant in the viewer's zone, with the UTC on hover. */
+/** An instant in the viewer's zone, which it names, with the UTC on hover. */
 export function time(iso) {
   return iso ? timeElement(iso, (at) => dayAndTime.format(at)) : h("span", null, NONE);
 }
@@ -156,7 +157,7 @@ export function zoneName() {
   return new Intl.DateTimeFormat("en").resolvedOptions().timeZone;
 }
 
-/** The time of day of an instant in milliseconds. */
+/** The time of day of an instant in milliseconds, with the viewer's zone. */
 export function clock(ms) {
   return timeOfDay.format(ms);
 }
@@ -176,7 +177,7 @@ export function dayHere(ms) {
   return localDay.format(ms);
 }
 
-/** Day and time of an instant in milliseconds, in the viewer's zone. */
+/** Day and time of an instant in milliseconds, with the viewer's zone. */
 export function instant(ms) {
   return dayAndTime.format(ms);
 }
