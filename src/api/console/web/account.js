@@ -3,7 +3,7 @@
 import { del, get, setSession, withQuery } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { actionButton, badge, button, emptyState, fill, h, loadInto, outside, pageLink, regionTable, row } from "./dom.js";
-import { relative, time } from "./format.js";
+import { instant, relative, time } from "./format.js";
 import { icon } from "./icons.js";
 import { openMenu } from "./menu.js";
 import { session as text } from "./strings-shell.js";
@@ -84,7 +84,7 @@ function sessionList(sessions, ends, reload) {
   const rows = sessions.map((one) => row(
     nowrap([outside(one.app), " ", one.keyName ? outside(one.keyName, { class: "soft", title: one.keyId }) : h("code", null, one.keyId)]),
     nowrap([one.address ?? text.unknown, " ", outside(agentName(one.userAgent), { class: "soft", title: one.userAgent })]), nowrap(time(one.since)), nowrap(relative(one.lastSeen)),
-    one.current ? badge(text.current, "good") : actionButton(text.end, end(`/admin/api/sessions/${encodeURIComponent(one.id)}`, text.ended), { "data-action": "end", "aria-label": text.endOf(one.app, one.since) })));
+    one.current ? badge(text.current, "good") : actionButton(text.end, end(`/admin/api/sessions/${encodeURIComponent(one.id)}`, text.ended), { "data-action": "end", "aria-label": text.endOf(one.app, instant(Date.parse(one.since))) })));
   const columns = text.columns.map((title, at) => ({ title, hidden: at === text.columns.length - 1 }));
   const others = sessions.length > 1;
   return [

@@ -10,7 +10,7 @@ export function alarmList() {
   const over = h("ul", { class: "alarms" });
   const summary = h("summary");
   const folded = h("details", { hidden: true }, summary, over);
-  const element = h("section", { "aria-label": text.title, class: "stack" }, active, folded);
+  const element = h("section", { "aria-label": text.title, class: "stack", hidden: true }, active, folded);
   let said = null;
   const update = ({ alarms }) => {
     const now = JSON.stringify(alarms);
@@ -25,6 +25,8 @@ export function alarmList() {
     fill(over, cleared.map(clearedAlarm));
     fill(summary, text.resolvedMany(cleared.length));
     folded.hidden = cleared.length === 0;
+    // Empty, it would widen the gap between its neighbours.
+    element.hidden = alarms.length === 0;
   };
   return { element, update };
 }

@@ -177,7 +177,7 @@ function codes() {
     [text.conflicts, (now) => format.number(now.conflicts), text.conflictsMeaning],
     [text.collisions, (now) => format.number(now.collisions), text.collisionsMeaning],
     [text.lookUps, (now) => format.number(now.lookUps), text.lookUpsMeaning],
-    [text.hits, (now) => `${format.number(now.lookUpHits)} (${format.percent(now.lookUpHits, now.lookUps)})`, text.hitsMeaning],
+    [text.hits, (now) => (now.lookUps > 0 ? `${format.number(now.lookUpHits)} (${format.percent(now.lookUpHits, now.lookUps)})` : format.number(now.lookUpHits)), text.hitsMeaning],
     [text.leftOut, (now) => format.number(now.lookUpsLeftOut), text.leftOutMeaning],
     [text.resets, (now) => format.number(now.regressions), text.resetsMeaning],
   ]);
