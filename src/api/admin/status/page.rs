@@ -191,9 +191,12 @@ fn now(status: &Value) -> Vec<Card> {
         (readable::grouped(of_cores("misses")), "Not found/s"),
         (readable::grouped(last_of(&status["pulse"]["changes"])), "Link writes/s"),
         (readable::grouped(sum_of(&status["cores"], "connections")), "Connections"),
-        (if worst > 0.0 { readable::latency(worst) } else { "–".to_owned() }, "p99 since start, slowest core"),
+        (if worst > 0.0 { readable::latency(worst) } else { "–".to_owned() }, "p99 latency"),
         (grouped(&status["links"]), if is_hot { "Links in memory" } else { "Links" }),
     ]);
+    if let Some(p99) = all.iter_mut().find(|card| card.label == "p99 latency" && worst > 0.0) {
+        p99.note = Some("since start, slowest core".to_owned());
+    }
     let lasts = status["issuer"]["lastsSeconds"].as_u64();
     all.push(Card {
         number: rounded(&status["issuer"]["remaining"]),
@@ -432,6 +435,7 @@ mod tests {
             "<strong class=\"soft\">Ready</strong>",
             "up 1 min 1 s",
             "resolved 23 Nov 2026, 14:05</span>",
+            "<small>since start, slowest core</small></b><span>p99 latency</span>",
             "<b>3</b><span>Not found&#x2f;s</span>",
             "<b>3.52 trillion<small>run out in 1 d at the current rate</small></b>",
             "<path class=\"line\" d=\"M117 39.0L118 20.0L119 1.0\"/>",
