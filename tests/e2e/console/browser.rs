@@ -69,6 +69,8 @@ fn session_searches_edits_and_signs_out() {
     press(&browser, "dialog", "submit");
     says(&browser, ".history", "Renamed & <b>bold</b>");
     says(&browser, ".history", "ops");
+    let has_zone = r"/ \d\d:\d\d [A-Z]\S+$/.test(document.querySelector('.history time').textContent)";
+    assert_eq!(browser.value(has_zone), json!(true));
     // What is wrong stands beside its field.
     browser.expect("status of 400");
     press(&browser, "main", "edit");
@@ -110,6 +112,7 @@ fn input_survives_an_ended_session() {
     let node = node.restart();
     let is_asked = || browser.value("document.querySelector('dialog input[name=key]') !== null") == true;
     wait_until("who asks for a key", is_asked);
+    shows(&browser, "#live[data-state=ended]");
     browser.is_accessible();
     browser.fill("dialog input[name=key]", "carom_ak_wrong");
     press(&browser, "dialog:last-of-type", "submit");

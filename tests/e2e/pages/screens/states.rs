@@ -357,7 +357,9 @@ fn look_at_alarm(browser: &Browser, node: &Node, setup: &Setup) {
     shows(browser, ".alarms li");
     look_at(browser, "status-alarm");
     browser.go(&at(node, ""));
-    shows(browser, ".alarm");
+    says(browser, ".alarm", "The API keys in apps.json cannot be read or written");
+    says(browser, ".alarm", "operate/runbook.md#apps_unreadable");
+    lacks(browser, ".page-actions .badge.good");
     look_at(browser, "now-alarm");
     std::fs::write(&file, whole).unwrap();
     wait_until("no alarm", || !alarms(&node.status()).contains(&"apps_unreadable"));
