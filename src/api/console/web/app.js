@@ -55,15 +55,22 @@ function drawRights() {
   }
 }
 
+/** How many alarms stand. */
+const alarmsOf = (status) => status?.alarms.filter((alarm) => alarm.cleared === null).length ?? 0;
+
 /** The state of the connection, and how many alarms stand. */
 function showLive() {
   const live = document.getElementById("live");
   return ({ state, status }) => {
+    showAlarms(alarmsOf(status));
+    if (live.dataset.state === state) {
+      return;
+    }
     live.dataset.state = state;
     // On a phone, there is no room for more.
     live.dataset.short = shell.liveShort[state] ?? "";
-    setText(live, shell.live[state]);
-    showAlarms(status?.alarms.filter((alarm) => alarm.cleared === null).length ?? 0);
+    // A new dot for each state: browsers keep the colour of one behind a dialog.
+    fill(live, h("i", { class: `${state}-dot`, "aria-hidden": "true" }), shell.live[state]);
   };
 }
 
