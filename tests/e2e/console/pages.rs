@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::api_client::JSON;
-use crate::support::browser::{Browser, ENTER, PHONE};
+use crate::support::browser::{Browser, ENTER, ESCAPE, PHONE};
 use crate::support::console::{OpenConsole, TARGET, at, enter_key, lacks, press, says, shows, sign_in_elsewhere};
 use crate::support::http::SHORT_URLS;
 use crate::support::node::{Setup, wait_until};
@@ -32,6 +32,22 @@ fn overview_says_that_all_is_well() {
     let hidden = "[...document.querySelectorAll('main .card h2')].find((one) => one.textContent === 'Cores').closest('.card').hidden";
     assert_eq!(browser.value(hidden), json!(node.status()["cores"].as_array().unwrap().len() == 1));
     says(browser, ".zeros:not([hidden])", "No problems since start.");
+    console.close();
+}
+
+#[test]
+fn overview_creates_links_and_lists_them() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, ""));
+    says(browser, ".now-head", "Ready");
+    press(browser, ".page-head", "new-link");
+    browser.fill("dialog input[name=longUrl]", TARGET);
+    browser.fill("dialog input[name=customSlug]", "fresh");
+    press(browser, "dialog", "submit");
+    shows(browser, "dialog .created");
+    browser.press(ESCAPE);
+    says(browser, ".week", "fresh");
     console.close();
 }
 

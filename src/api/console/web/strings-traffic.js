@@ -10,6 +10,7 @@ export const overview = {
   draining: "Draining",
   ready: "Ready",
   notReady: "Starting",
+  rightNow: "Right now",
   uptime: (time) => `up ${time}`,
   redirects: "Redirects/s",
   misses: "Not found/s",

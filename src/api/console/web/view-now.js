@@ -1,7 +1,8 @@
 // What the node does right now: once a second, in place, so that neither the focus nor a selection is lost.
 
-import { badge, card, emptyState, fill, h, loadingState, pageHead, setText } from "./dom.js";
+import { badge, button, card, emptyState, fill, h, loadingState, pageHead, setText } from "./dom.js";
 import { duration, micros, number, percent } from "./format.js";
+import { createDialog, onCreated } from "./link-form.js";
 import { onLive } from "./live.js";
 import { alarmList } from "./now-alarms.js";
 import { bypassCard } from "./now-bypass.js";
@@ -13,8 +14,8 @@ import { trafficCard } from "./now-traffic.js";
 import { weekSection } from "./now-week.js";
 import { isStale, staleText, tiles } from "./parts.js";
 import { linePlot, secondsBack } from "./plot.js";
-import { hasAllLinks } from "./rights.js";
-import { pages } from "./strings-shell.js";
+import { hasAllLinks, mayWrite } from "./rights.js";
+import { palette, pages } from "./strings-shell.js";
 import { overview as text } from "./strings-traffic.js";
 
 const SECONDS = 120;
@@ -23,10 +24,9 @@ const STATES = { connecting: text.connecting, lost: text.lost, ended: text.ended
 const WEEK_WAIT_MS = 300;
 
 export async function show(main, { signal }) {
-  const ready = h("span", { class: "line" });
   const notice = h("p", { class: "notice bad", role: "status", hidden: true });
   const body = h("div", { class: "stack" }, loadingState(14, text.waiting));
-  main.append(pageHead(pages.overview, ready), notice, body);
+  main.append(pageHead(pages.overview, mayWrite() && button(palette.newLink, () => createDialog(), { kind: "primary", "data-action": "new-link" })), notice, body);
   const week = weekSection();
   let parts = null;
   let isReady = false;
@@ -43,10 +43,9 @@ export async function show(main, { signal }) {
       return;
     }
     parts ??= build(body, week);
-    showReady(ready, status, state);
     parts.forEach((part) => part.update(status, state, heardAt));
   };
-  const off = onLive(follow);
+  const ends = [onLive(follow), onCreated(() => week.load())];
   Promise.race([week.load(), new Promise((resolve) => setTimeout(resolve, WEEK_WAIT_MS))]).then(() => {
     isReady = true;
     if (!signal.aborted) {
@@ -54,14 +53,14 @@ export async function show(main, { signal }) {
     }
   });
   return () => {
-    off();
+    ends.forEach((end) => end());
     week.destroy();
     parts?.forEach((part) => part.destroy?.());
   };
 }
 
 function build(body, week) {
-  const parts = [wellness(), alarmList(), week, rates(), trafficCard(), plots(), coreTable(SECONDS), bypassCard(), healthCards()];
+  const parts = [wellness(), alarmList(), week, rightNow(), rates(), trafficCard(), plots(), coreTable(SECONDS), bypassCard(), healthCards()];
   fill(body, parts.map((part) => part.element));
   return parts;
 }
@@ -78,6 +77,13 @@ function wellness() {
     setText(element, said);
   };
   return { element, update };
+}
+
+/** The head of the live numbers, with the state of the node. */
+function rightNow() {
+  const ready = h("span", { class: "line" });
+  const element = h("div", { class: "section-head now-head" }, h("h2", null, text.rightNow), ready);
+  return { element, update: (status, state) => showReady(ready, status, state) };
 }
 
 /** The state of the node, green only if the node has no problem. Nothing while it is unknown. */

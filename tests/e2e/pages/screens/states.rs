@@ -359,7 +359,7 @@ fn look_at_alarm(browser: &Browser, node: &Node, setup: &Setup) {
     browser.go(&at(node, ""));
     says(browser, ".alarm", "The API keys in apps.json cannot be read or written");
     says(browser, ".alarm", "operate/runbook.md#apps_unreadable");
-    lacks(browser, ".page-actions .badge.good");
+    lacks(browser, ".now-head .badge.good");
     look_at(browser, "now-alarm");
     std::fs::write(&file, whole).unwrap();
     wait_until("no alarm", || !alarms(&node.status()).contains(&"apps_unreadable"));
