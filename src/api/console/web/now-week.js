@@ -86,7 +86,7 @@ function content({ period, usage: { visits, topLinks }, before, links }, keep) {
   const change = visitsSince(visits, before?.visits, period);
   return [
     // The change says to screen readers what it is compared with. For others, the line of the chart is of whole days, so the basis is named here.
-    visits.summary.total > 0 && h("p", { class: "line" }, h("b", null, format.count(visits.summary.total, "visit")), change, change && h("small", { "aria-hidden": "true" }, text.compared)),
+    visits.summary.total > 0 && h("p", { class: "line week-total" }, h("b", null, format.count(visits.summary.total, "visit")), change, change && h("small", { "aria-hidden": "true" }, text.compared)),
     visits.perDay.length > 0 ? visitsCard(visits, before?.visits, period, keep) : h("div", { class: "card" }, emptyState(text.noVisits, text.noVisitsText)),
     h("div", { class: "cards" }, top.length > 0 && topLinksCard(top, QUERY), links !== null && newLinksCard(links)),
   ];
