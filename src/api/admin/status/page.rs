@@ -77,6 +77,8 @@ struct FoldedCards {
 struct CorePlot {
     core: usize,
     now: String,
+    /// The largest number that the plot shows.
+    at_most: String,
     /// The plot in words.
     label: String,
     line: Sparkline,
@@ -131,11 +133,14 @@ fn state(of: &Value) -> &'static str {
 
 /// The verdict on a node in one sentence, as on the overview of the console, after its kind.
 fn verdict(status: &Value) -> [&'static str; 2] {
+    let active = items(&status["alarms"]).filter(|alarm| alarm["cleared"].is_null()).count();
     if status["draining"] == true {
         ["warn", "Draining: the node finishes its requests, then stops."]
     } else if status["ready"] != true {
         ["warn", "Starting: the node loads its links and does not serve redirects yet."]
-    } else if items(&status["alarms"]).any(|alarm| alarm["cleared"].is_null()) {
+    } else if active == 1 {
+        ["bad", "The alarm below needs attention: the runbook says what to do."]
+    } else if active > 1 {
         ["bad", "The alarms below need attention: the runbook says what to do about each."]
     } else if status["store"]["writable"] == false {
         ["bad", "Redirects are served, but links cannot be created or changed."]
@@ -221,7 +226,7 @@ fn plots(status: &Value) -> Vec<CorePlot> {
         let now = readable::grouped(redirects.last().copied().unwrap_or(0));
         let at_most = readable::grouped(redirects.iter().copied().max().unwrap_or(0));
         let label = format!("Core {core}: {now} redirects/s now, maximum {at_most}");
-        CorePlot { core, now, label, line: sparkline(redirects, most) }
+        CorePlot { core, now, at_most, label, line: sparkline(redirects, most) }
     };
     all.iter().enumerate().map(plot).collect()
 }
@@ -434,13 +439,14 @@ mod tests {
         for part in [
             "<strong class=\"soft\">Ready</strong>",
             "up 1 min 1 s",
-            "resolved 23 Nov 2026, 14:05</span>",
+            "resolved 23 Nov 2026, 14:05 UTC</span>",
             "<small>since start, slowest core</small></b><span>p99 latency</span>",
             "<b>3</b><span>Not found&#x2f;s</span>",
             "<b>3.52 trillion<small>run out in 1 d at the current rate</small></b>",
             "<path class=\"line\" d=\"M117 39.0L118 20.0L119 1.0\"/>",
             "d=\"M117 39.0L118 20.0L119 1.0L119 40L117 40Z\"/>",
             r#"<td data-label="Core">0</td><td data-label="CPU">3</td><td data-label="Links">5</td>"#,
+            "<span class=\"most\">Max 10</span><b>10</b>",
             "(this node)</td>",
             r#">Ready</td><td data-label="Unsynced">1,234</td><td data-label="Lag (ms)">5</td>"#,
             "<b>7,654</b><span>Redirects&#x2f;s of all nodes</span>",
@@ -476,6 +482,8 @@ mod tests {
         assert_eq!(of(json!({"ready": true, "store": {"writable": false}})), "bad");
         assert_eq!(of(json!({"ready": true, "draining": true, "alarms": alarm})), "warn");
         assert_eq!(of(json!({"ready": false})), "warn");
+        let of_two = verdict(&json!({"ready": true, "alarms": [{"cleared": null}, {"cleared": null}]}))[1];
+        assert!(of_two.starts_with("The alarms below need attention"), "{of_two}");
     }
 
     #[test]
