@@ -8,6 +8,9 @@ import { plots as text } from "./strings-traffic.js";
 const COLOURS = ["--plot-1", "--plot-2", "--plot-3", "--plot-4"];
 const AXIS_FONT = "11px Inter, system-ui, sans-serif";
 const HEIGHT = 180;
+/** Widths of the numbers at the left: counts such as "500K", and values with a unit such as "100 µs". */
+const COUNTS_WIDTH = 40;
+const VALUES_WIDTH = 52;
 
 const HOUR = 3_600;
 const DAY = 24 * HOUR;
@@ -127,7 +130,7 @@ function uplotOptions({ series, value = format.number, utc = false, axes = true,
     },
     axes: [
       { ...axis, show: axes, space: 70, size: utc || isBars ? 40 : 28, values: TIME_VALUES, ...(isBars ? { incrs: byHour ? HOUR_STEPS : DAY_STEPS } : {}) },
-      { ...axis, show: axes, size: 56, space: 34, ...(!log && value === format.number ? { incrs: COUNT_STEPS } : {}), ...(log ? { filter: wholeDecades, grid: { ...axis.grid, filter: wholeDecades } } : {}), values: (_plot, splits) => splits.map((split) => (split === null ? "" : value === format.number ? format.short(split) : value(split))) },
+      { ...axis, show: axes, size: value === format.number ? COUNTS_WIDTH : VALUES_WIDTH, space: 34, ...(!log && value === format.number ? { incrs: COUNT_STEPS } : {}), ...(log ? { filter: wholeDecades, grid: { ...axis.grid, filter: wholeDecades } } : {}), values: (_plot, splits) => splits.map((split) => (split === null ? "" : value === format.number ? format.short(split) : value(split))) },
     ],
     // At the right there is room for half of the last time.
     padding: axes ? [8, 28, 0, 0] : [2, 0, 2, 0],
@@ -171,7 +174,8 @@ function legendOf(series, value, when, isBars) {
   const at = h("span", { class: "plot-when" });
   const values = series.map(() => h("b"));
   const keys = series.map((line, index) => {
-    const swatch = h("i", { class: "swatch", style: { "background-color": `var(${line.colour ?? COLOURS[index % COLOURS.length]})` } });
+    const drawnIn = `var(${line.colour ?? COLOURS[index % COLOURS.length]})`;
+    const swatch = line.line ? h("i", { class: "swatch dashed", style: { color: drawnIn } }) : h("i", { class: "swatch", style: { "background-color": drawnIn } });
     return h("span", { class: "plot-key" }, swatch, line.label, " ", values[index]);
   });
   const element = h("div", { class: "plot-legend", "aria-hidden": "true" }, keys, at);
