@@ -9,7 +9,7 @@ const SHOWN = 100;
 
 /** A card of lines `{ line, error, text }` of a file. */
 export function refusedCard(title, refused, name) {
-  const rows = refused.slice(0, SHOWN).map(({ line, error, text: content }) => row({ content: String(line), class: "num" }, { content: outside(error), class: "wrap" }, { content: clipped(content ?? ""), class: "fluid" }));
+  const rows = refused.slice(0, SHOWN).map(({ line, error, text: content }) => row({ content: String(line), class: "num" }, { content: outside(error), class: "wrap" }, { content: clipped(content ?? "", "mono"), class: "fluid" }));
   const columns = [{ title: text.line, class: "num" }, { title: report.reason }, { title: report.content }];
   const { element, table } = regionTable(common.asTable(title), columns, rows);
   // Reasons are too long for columns of a phone.

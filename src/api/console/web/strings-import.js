@@ -11,7 +11,7 @@ export const text = {
   file: "File",
   drop: "Choose or drop a CSV, NDJSON or JSON file",
   dropOther: "Choose or drop another file",
-  dropLater: "Another file can be chosen once this run has ended.",
+  dropLater: "Choose another file once this run has ended.",
   choose: "Choose a file",
   chooseText: "Nothing is imported until you confirm.",
   help: "Columns of a CSV file",

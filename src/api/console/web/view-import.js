@@ -155,7 +155,7 @@ function showFile(page) {
   fill(page.out, unreadCard(page));
   fill(page.host,
     card(outside(name), { beside: badge(kind) }, h("div", { class: "stack" },
-      tiles([[text.lines, format.number(rows.length)], [text.valid, format.number(good.length)], [text.invalid, format.number(rows.length - good.length)]]),
+      tiles([[text.lines, format.number(rows.length)], [text.valid, format.number(good.length)], [text.invalid, h("span", { class: good.length < rows.length ? "warn-text" : null }, format.number(rows.length - good.length))]]),
       unknown.length > 0 && unknownColumns(unknown),
       page.controls)),
     page.out, page.preview);
@@ -198,7 +198,9 @@ function preview(rows) {
   const cells = rows.slice(0, SHOWN).map(({ line, fields }) => row({ content: String(line), class: "num" }, ...names.map((name) => ({ content: cell(fields[name]), class: "fluid-cell" }))));
   const columns = [{ title: text.line, class: "num" }, ...names.map((name) => ({ title: fieldNames[name] ?? name }))];
   const said = text.firstLines(cells.length, rows.length);
-  const element = card(text.preview, { beside: h("small", null, said) }, regionTable(said, columns, cells).element);
+  const { element: region, table } = regionTable(said, columns, cells);
+  table.classList.add("preview");
+  const element = card(text.preview, { beside: h("small", null, said) }, region);
   element.hidden = rows.length === 0;
   return element;
 }
