@@ -116,6 +116,23 @@ fn labels_stand_on_the_line_of_their_values() {
     console.close();
 }
 
+/// Script: the height of a row of top links, in pixels.
+const TOP_ROW_HEIGHT: &str = "document.querySelector('.week .share-link').closest('tr').getBoundingClientRect().height";
+
+#[test]
+fn top_links_are_low_rows_on_a_phone() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("low", TARGET);
+    browser.resize(PHONE);
+    browser.go(&at(node, ""));
+    says(browser, ".week", "low");
+    let height = browser.value(TOP_ROW_HEIGHT);
+    assert!(height.as_f64().is_some_and(|pixels| pixels <= 60.0), "{height}");
+    browser.fits_fingers();
+    console.close();
+}
+
 /// Script: the height of the highest row of the list of links, in pixels.
 const ROW_HEIGHT: &str =
     "Math.max(...[...document.querySelectorAll('tbody tr')].map((row) => row.getBoundingClientRect().height))";
