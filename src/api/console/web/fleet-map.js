@@ -60,7 +60,7 @@ function box(name, isOwn, hasSites) {
     update({ about }, [said, kind]) {
       element.dataset.kind = kind;
       setText(state, said);
-      setText(rate, kind === "good" && about ? text.perSecond(format.number(about.redirectsPerSecond)) : "");
+      setText(rate, kind === "good" && about ? text.perSecond(Math.round(about.redirectsPerSecond)) : "");
       setText(behind, about ? text.behind(format.duration(about.lagMillis / 1000)) : "–");
       behind.dataset.kind = (about?.lagMillis ?? 0) >= LAG_NOTED_MS ? "warn" : "";
       if (relay) {

@@ -133,7 +133,7 @@ export const domains = {
 export const fleet = {
   single: "Single node",
   map: "Nodes and Redis",
-  perSecond: (redirects) => `${redirects} redirects/s`,
+  perSecond: (redirects) => `${count(redirects, "redirect")}/s`,
   behind: (time) => `lag ${time}`,
   noRedis: "Not configured",
   toFleet: "Add nodes",
@@ -168,7 +168,6 @@ export const fleet = {
   received: "Received",
   receivedMeaning: "Changes of all nodes that this node has applied.",
   comparing: "Comparing",
-  notComparing: "Nothing",
   partitions: (partitions) => count(partitions, "partition"),
   comparingMeaning: "Partitions still being compared with Redis. Redirects work meanwhile.",
   gaps: "Stream gaps",

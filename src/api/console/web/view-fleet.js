@@ -166,7 +166,7 @@ function changes({ fleet: { servers } }) {
     [text.unsynced, (now) => format.number(now.outbox), text.unsyncedMeaning],
     [text.synced, (now) => format.number(now.delivered), text.syncedMeaning],
     [text.received, (now) => format.number(now.followed), text.receivedMeaning],
-    [text.comparing, (now) => (now.comparing === 0 ? text.notComparing : text.partitions(now.comparing)), text.comparingMeaning],
+    [text.comparing, (now) => text.partitions(now.comparing), text.comparingMeaning],
     [text.gaps, (now) => format.number(now.gaps), text.gapsMeaning],
     [text.unread, (now) => format.number(now.unread), text.unreadMeaning],
   ], [[text.servers, servers.length === 0 ? text.noServers : h("ul", { class: "plain" }, servers.map((server) => h("li", { class: "mono" }, outside(server))))]]);
