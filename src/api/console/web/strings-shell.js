@@ -184,7 +184,7 @@ export const session = {
   signOut: "Sign out",
   stillSignedIn: "You are still signed in.",
   sessions: "Sessions",
-  intro: "The browsers that are signed in to this console: for an admin, those of all keys.",
+  intro: "Browsers that are signed in to this console. Admins see the sessions of all keys.",
   columns: ["App and key", "Address and browser", "Signed in", "Last active", "End session"],
   current: "This session",
   end: "End session",
