@@ -62,7 +62,7 @@ function columnsOf(data, hasLinks) {
   return Object.keys(text.columns).filter((name) => isWanted[name] ?? true);
 }
 
-const CLASSES = { date: "nowrap", client: "nowrap", link: "clip", from: "clip short", destination: "clip" };
+const CLASSES = { date: "nowrap", client: "nowrap", link: "clip", from: "clip short", place: "place", destination: "clip" };
 
 const CELLS = {
   date: ({ date }) => format.time(date),
