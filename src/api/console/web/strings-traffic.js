@@ -35,7 +35,7 @@ export const overview = {
   spanLabels: { minutes: "Redirects/s and not found/s, last two minutes", hour: "Redirects/s and not found/s, last hour", day: "Visits per hour, last 24 hours" },
   writesTitle: "Link writes and connections/s",
   latencyTitle: "Server-side latency",
-  latencyBegins: "Latencies from now on",
+  latencyBegins: "No redirects since this console was opened",
   latencyNone: "No redirects in the last two minutes",
   latencyNext: "The chart begins with the next redirect.",
   writesLabel: "Link writes/s and new connections/s, last two minutes",
