@@ -133,6 +133,25 @@ fn top_links_are_low_rows_on_a_phone() {
     console.close();
 }
 
+/// Script: the number of rows of the top tags.
+const TAG_ROWS: &str = "[...document.querySelectorAll('main .card')]
+    .find((card) => card.querySelector('h2').textContent === 'Top tags').querySelectorAll('tbody tr').length";
+
+#[test]
+fn top_lists_begin_with_five_rows_on_a_phone() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    let fields = json!({"longUrl": TARGET, "tags": ["a", "b", "c", "d", "e", "f", "g"]});
+    assert_eq!(node.wire().create(&fields).status, 200);
+    browser.resize(PHONE);
+    browser.go(&at(node, "usage"));
+    shows(browser, "main [data-action=all-tags]");
+    assert_eq!(browser.value(TAG_ROWS), json!(5));
+    press(browser, "main", "all-tags");
+    assert_eq!(browser.value(TAG_ROWS), json!(7));
+    console.close();
+}
+
 /// Script: the height of the highest row of the list of links, in pixels.
 const ROW_HEIGHT: &str =
     "Math.max(...[...document.querySelectorAll('tbody tr')].map((row) => row.getBoundingClientRect().height))";

@@ -42,12 +42,16 @@ export function onBar(value, largest, ...content) {
   return h("div", { class: "share" }, h("i", { style: { width: `${share * 100}%` } }), content);
 }
 
+/** Rows that a table of names on bars shows on a phone, where each is as high as a finger needs. */
+const SHARES_ON_PHONE = 5;
+
 /** A table of names on bars, with numbers. It shows its first rows, and a button that adds all others. */
 export function shareTable(label, columns, rows, { shown, action }) {
-  const { element, table, body } = regionTable(label, columns, rows.slice(0, shown));
+  const first = matchMedia("(max-width: 48rem)").matches ? Math.min(shown, SHARES_ON_PHONE) : shown;
+  const { element, table, body } = regionTable(label, columns, rows.slice(0, first));
   table.classList.add("shares");
-  const more = rows.length > shown && h("p", { class: "shares-more" }, button(common.showAll(rows.length), () => {
-    body.append(...rows.slice(shown));
+  const more = rows.length > first && h("p", { class: "shares-more" }, button(common.showAll(rows.length), () => {
+    body.append(...rows.slice(first));
     element.focus();
     more.remove();
   }, { kind: "quiet", "data-action": action }));
