@@ -41,6 +41,11 @@ fn overview_creates_links_and_lists_them() {
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, ""));
     says(browser, ".now-head", "Ready");
+    // Without links, the list offers to create the first one.
+    press(browser, ".week", "first-link");
+    shows(browser, "dialog input[name=longUrl]");
+    browser.press(ESCAPE);
+    lacks(browser, "dialog");
     press(browser, ".page-head", "new-link");
     browser.fill("dialog input[name=longUrl]", TARGET);
     browser.fill("dialog input[name=customSlug]", "fresh");

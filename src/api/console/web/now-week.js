@@ -2,13 +2,14 @@
 
 import { get } from "./api.js";
 import { visitsSince } from "./changes.js";
-import { card, emptyState, h, pageLink, regionTable, row } from "./dom.js";
+import { button, card, emptyState, h, pageLink, regionTable, row } from "./dom.js";
 import * as format from "./format.js";
+import { createDialog } from "./link-form.js";
 import { reloader } from "./parts.js";
 import { apiQuery, periodOf, queryBefore } from "./period.js";
 import { reports } from "./reports.js";
 import { hasAllLinks } from "./rights.js";
-import { common } from "./strings-shell.js";
+import { common, palette } from "./strings-shell.js";
 import { week as text } from "./strings-traffic.js";
 import { linkCell, topLinksCard } from "./usage-cards.js";
 import { visitsCard } from "./visits-card.js";
@@ -95,7 +96,7 @@ function content({ period, usage: { visits, topLinks }, before, links }, keep) {
 /** The newest links. Each leads to its page. */
 function newLinksCard(links) {
   if (links.length === 0) {
-    return card(text.newLinks, {}, emptyState(text.noLinks, text.noLinksText, pageLink("/admin/links", text.toLinks, { class: "button" })));
+    return card(text.newLinks, {}, emptyState(text.noLinks, text.noLinksText, button(palette.newLink, () => createDialog(), { "data-action": "first-link" }), " ", pageLink("/admin/import", text.toImport, { class: "button" })));
   }
   const rows = links.map((link) => row({ content: linkCell(link, QUERY), class: "fluid" }, { content: format.relative(link.dateCreated), class: "nowrap" }));
   const { element, table } = regionTable(common.asTable(text.newLinks), [{ title: text.link }, { title: text.created }], rows);

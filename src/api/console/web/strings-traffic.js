@@ -53,7 +53,7 @@ export const week = {
   created: "Created",
   noLinks: "No links yet",
   noLinksText: "Create the first one, or import your links.",
-  toLinks: "View links",
+  toImport: "Import",
 };
 
 export const alarms = {
