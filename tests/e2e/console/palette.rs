@@ -33,8 +33,9 @@ fn palette_finds_pages_links_and_actions() {
     // Arrows move on, and Escape gives the focus back.
     press(browser, ".top", "palette");
     shows(browser, "dialog.palette");
+    says(browser, ".palette-entry[aria-selected=true]", "New link");
     browser.press(DOWN);
-    says(browser, ".palette-entry[aria-selected=true]", "Links");
+    says(browser, ".palette-entry[aria-selected=true]", "Overview");
     browser.press(ESCAPE);
     lacks(browser, "dialog");
     // An action, from anywhere. What it creates is offered at once.

@@ -84,6 +84,12 @@ function matching(entries, typed) {
   return [...named, ...meant];
 }
 
+/** All entries, as they are offered before anything is typed: a new link is what most people want. */
+function beforeTyping(entries) {
+  const isNewLink = ({ title }) => title === text.newLink;
+  return [...entries.filter(isNewLink), ...entries.filter((entry) => !isNewLink(entry))];
+}
+
 async function findLinks(typed, signal) {
   const { shortUrls } = await get("/rest/v3/short-urls", { query: { searchTerm: typed.slice(0, SEARCHED_MAX), itemsPerPage: LINKS }, signal });
   return shortUrls.data.map((link) => ({
@@ -120,7 +126,7 @@ class Palette {
   find() {
     this.stop();
     const typed = this.input.value.trim();
-    const fixed = [...offersFor(typed), ...matching(this.fixed, typed), ...openersFor(typed)];
+    const fixed = typed === "" ? beforeTyping(this.fixed) : [...offersFor(typed), ...matching(this.fixed, typed), ...openersFor(typed)];
     const isOver = typed === "" || !hasAllLinks();
     this.show(fixed, { isOver });
     if (isOver) {
