@@ -187,6 +187,7 @@ fn live_plots_follow_the_traffic() {
     says(&browser, ".well", "Connection lost, reconnecting");
     shows(&browser, ".stale > .tiles");
     lacks(&browser, "main .notice:not([hidden])");
+    says(&browser, ".now-head", "Last known values");
     lacks(&browser, ".now-head .badge");
     drop(setup);
     browser.close();

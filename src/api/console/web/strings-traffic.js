@@ -11,6 +11,7 @@ export const overview = {
   ready: "Ready",
   notReady: "Starting",
   rightNow: "Right now",
+  lastKnown: "Last known values",
   uptime: (time) => `up ${time}`,
   redirects: "Redirects/s",
   misses: "Not found/s",

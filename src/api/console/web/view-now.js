@@ -81,9 +81,13 @@ function wellness() {
 
 /** The head of the live numbers, with the state of the node. */
 function rightNow() {
+  const title = h("h2");
   const ready = h("span", { class: "line" });
-  const element = h("div", { class: "section-head now-head" }, h("h2", null, text.rightNow), ready);
-  return { element, update: (status, state) => showReady(ready, status, state) };
+  const update = (status, state) => {
+    setText(title, isStale(state, status) ? text.lastKnown : text.rightNow);
+    showReady(ready, status, state);
+  };
+  return { element: h("div", { class: "section-head now-head" }, title, ready), update };
 }
 
 /** The state of the node, green only if the node has no problem. Nothing while it is unknown. */
