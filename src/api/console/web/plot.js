@@ -132,8 +132,8 @@ function uplotOptions({ series, value = format.number, utc = false, axes = true,
       { ...axis, show: axes, space: 70, size: utc || isBars ? 40 : 28, values: TIME_VALUES, ...(isBars ? { incrs: byHour ? HOUR_STEPS : DAY_STEPS } : {}) },
       { ...axis, show: axes, size: value === format.number ? COUNTS_WIDTH : VALUES_WIDTH, space: 34, ...(!log && value === format.number ? { incrs: COUNT_STEPS } : {}), ...(log ? { filter: wholeDecades, grid: { ...axis.grid, filter: wholeDecades } } : {}), values: (_plot, splits) => splits.map((split) => (split === null ? "" : value === format.number ? format.short(split) : value(split))) },
     ],
-    // At the right there is room for half of the last time.
-    padding: axes ? [8, 28, 0, 0] : [2, 0, 2, 0],
+    // At the right there is room for half of the last time or day.
+    padding: axes ? [8, isBars ? 18 : 24, 0, 0] : [2, 0, 2, 0],
     series: [{}, ...series.map((line, index) => ({ label: line.label, spanGaps: false, ...style(line, line.colour ?? COLOURS[index % COLOURS.length]) }))],
   };
 }
