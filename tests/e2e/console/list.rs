@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::browser::PHONE;
+use crate::support::browser::{PHONE, SCREEN};
 use crate::support::console::{OpenConsole, TARGET, at, press, says, shows};
 use crate::support::http::SHORT_URLS;
 use crate::support::node::wait_until;
@@ -131,5 +131,22 @@ fn pagers_are_for_lists_of_several_pages() {
         says(browser, "tbody", "item-01");
         wait_until("the pager of this list", || browser.value(PAGER) == json!(shown));
     }
+    console.close();
+}
+
+/// Script: how far below the header the first row of the list begins, in pixels.
+const FIRST_ROW: &str = "document.querySelector('tbody tr').getBoundingClientRect().top - document.querySelector('main').getBoundingClientRect().top";
+
+/// The header is 48 pixels high on a screen, so that the first row begins within the first quarter.
+#[test]
+fn first_link_is_near_the_top() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("first", TARGET);
+    browser.resize(SCREEN);
+    browser.go(&at(node, "links"));
+    says(browser, "tbody", "first");
+    let top = browser.value(FIRST_ROW);
+    assert!(top.as_f64().is_some_and(|pixels| pixels <= 177.0), "{top}");
     console.close();
 }
