@@ -150,3 +150,25 @@ fn first_link_is_near_the_top() {
     assert!(top.as_f64().is_some_and(|pixels| pixels <= 177.0), "{top}");
     console.close();
 }
+
+/// The actions for selected links once pushed the list down, under the finger that was to select the next one.
+#[test]
+fn selecting_keeps_rows_in_place_on_a_phone() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("first", TARGET);
+    browser.resize(PHONE);
+    browser.go(&at(node, "links"));
+    says(browser, "tbody", "first");
+    says(browser, ".list-status", "1 link");
+    let before = browser.value(FIRST_ROW);
+    browser.value("document.querySelector('tbody input').click()");
+    shows(browser, "[data-selected='1']");
+    assert_eq!(browser.value(FIRST_ROW), before);
+    browser.fits();
+    browser.fits_fingers();
+    press(browser, "main", "clear-selection");
+    says(browser, ".list-status", "1 link");
+    assert_eq!(browser.value(FIRST_ROW), before);
+    console.close();
+}
