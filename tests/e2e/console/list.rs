@@ -137,7 +137,14 @@ fn pagers_are_for_lists_of_several_pages() {
 /// Script: how far below the header the first row of the list begins, in pixels.
 const FIRST_ROW: &str = "document.querySelector('tbody tr').getBoundingClientRect().top - document.querySelector('main').getBoundingClientRect().top";
 
-/// The header is 48 pixels high on a screen, so that the first row begins within the first quarter.
+/// Script: true if the count reaches into a control of the line that sorts.
+const COUNT_MEETS_SORTS: &str = "(() => {
+    const count = document.querySelector('.list-status').getBoundingClientRect();
+    return [...document.querySelectorAll('thead :is(button, input)')].some((one) => one.getBoundingClientRect().right > count.left);
+})()";
+
+/// With the header, which is 48 pixels high on a screen and 53 on a phone, the first row begins about where the first
+/// quarter ends.
 #[test]
 fn first_link_is_near_the_top() {
     let console = OpenConsole::open();
@@ -148,6 +155,10 @@ fn first_link_is_near_the_top() {
     says(browser, "tbody", "first");
     let top = browser.value(FIRST_ROW);
     assert!(top.as_f64().is_some_and(|pixels| pixels <= 177.0), "{top}");
+    browser.resize(PHONE);
+    let top = browser.value(FIRST_ROW);
+    assert!(top.as_f64().is_some_and(|pixels| pixels <= 170.0), "{top}");
+    assert_eq!(browser.value(COUNT_MEETS_SORTS), json!(false));
     console.close();
 }
 
