@@ -251,7 +251,7 @@ class LinkList {
     if (!mayWrite()) {
       return emptyState(text.empty, text.emptyReadOnly);
     }
-    return emptyState(text.empty, text.emptyText, button(text.create, () => createDialog(), { kind: "primary", "data-action": "first-link" }), " ", pageLink("/admin/import", text.import, { class: "button" }));
+    return emptyState(text.empty, text.emptyText, button(text.create, () => createDialog(), { kind: "primary", "data-action": "first-link" }), pageLink("/admin/import", text.import, { class: "button" }));
   }
 
   tooMany() {
