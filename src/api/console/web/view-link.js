@@ -110,10 +110,10 @@ function draw(page, { link, told, rules }) {
   const again = () => !page.signal.aborted && load(page);
   const edit = () => editDialog(link, again);
   page.isDeleted = isBeingDeleted(link);
-  keepFocus(page.buttons, () => fill(page.buttons, page.visits.save, mayWrite() && [
-    button(actions.edit, edit, { kind: "primary", "data-action": "edit" }),
+  keepFocus(page.buttons, () => fill(page.buttons, mayWrite() && [
     button(link.archived ? actions.restore : actions.archive, () => archive([link], !link.archived, again), { "data-action": link.archived ? "restore" : "archive" }),
-    button(actions.delete, () => remove([link], again), { kind: "danger", "data-action": "delete" })]));
+    button(actions.delete, () => remove([link], again), { kind: "danger", "data-action": "delete" })],
+    page.visits.save, mayWrite() && button(actions.edit, edit, { kind: "primary", "data-action": "edit" })));
   setText(page.title, link.title ?? link.shortCode);
   page.title.classList.toggle("code", link.title === null);
   page.setTitle(link.title ?? link.shortCode);
