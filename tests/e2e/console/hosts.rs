@@ -72,8 +72,8 @@ fn a_draft_is_made_of_rows_and_changes_nothing() {
     let before = rules(node);
     says(browser, SUMMARY, "These rules are in effect.");
     says(browser, ".toolbar .segments", "Lists");
-    says(browser, BLOCK, "Only evil.example, without its subdomains");
-    says(browser, BLOCK, "All subdomains of phishing.example, without phishing.example itself");
+    says(browser, BLOCK, "Only evil.example, not its subdomains");
+    says(browser, BLOCK, "All subdomains of phishing.example, but not phishing.example itself");
     says(browser, ALLOW, "Every host is allowed");
     lacks(browser, "#draft:not([hidden])");
     // Of a URL, its host counts.

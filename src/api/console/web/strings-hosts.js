@@ -18,8 +18,8 @@ export const page = {
 /** The coverage of an entry. */
 export const entries = {
   address: "Only this address",
-  host: (host) => `Only ${host}, without its subdomains`,
-  subdomains: (host) => `All subdomains of ${host}, without ${host} itself`,
+  host: (host) => `Only ${host}, not its subdomains`,
+  subdomains: (host) => `All subdomains of ${host}, but not ${host} itself`,
 };
 
 export const lists = {

@@ -199,7 +199,7 @@ fn look_at_link_dialogs(browser: &Browser, node: &Node) {
     };
     create("https://www.example.com/launch-day", Some("launch-day"));
     wait_until("a QR code", || browser.value("document.querySelector('dialog .qr img')?.naturalWidth > 0") == true);
-    says(browser, "dialog .created-times", "It redirects now.");
+    says(browser, "dialog .created-times", "The link redirects now.");
     look_at(browser, "created-link");
     create("www example com", None);
     shows(browser, "dialog .error:not([hidden])");
