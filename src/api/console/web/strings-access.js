@@ -114,7 +114,7 @@ export const domains = {
   othersText: ["These domains have links but are not in ", ", so their links are offline. Add the domain again to restore them."],
   columns: { domain: "Domain", base: "Short URL prefix", links: "Links", created: "New in 30 days", home: "Home page", missing: "Unknown links", ended: "Expired links" },
   builtIn: "Built-in page",
-  allBuiltIn: "The home page, unknown links and expired links show the built-in pages.",
+  allBuiltIn: "Visitors of the home page, of unknown links and of expired links see the built-in pages.",
   default: "Default",
   counting: "…",
   notCounted: "Unknown: the server is still counting, or cannot read the counts.",
