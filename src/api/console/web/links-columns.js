@@ -1,7 +1,7 @@
 // The columns of the list of links that this browser shows: all, until somebody chooses.
 
 import { openDialog } from "./dialog.js";
-import { h } from "./dom.js";
+import { button, h } from "./dom.js";
 import { keep, kept } from "./kept.js";
 import { list as text } from "./strings-links.js";
 
@@ -26,6 +26,7 @@ export function chooseColumns(table) {
     } });
     return h("label", { class: "tick" }, tick, text.columns[name]);
   });
-  const { element } = openDialog(text.chooseColumns, h("div", { class: "stack" }, ticks));
-  element.querySelector("input").focus();
+  const done = button(text.columnsDone, () => dialog.close(), { kind: "primary", "data-action": "done" });
+  const dialog = openDialog(text.chooseColumns, h("div", { class: "stack" }, ticks), { actions: [done] });
+  dialog.element.querySelector("input").focus();
 }

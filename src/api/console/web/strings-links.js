@@ -180,6 +180,7 @@ export const list = {
   trendScale: "Visits by day. All rows have the same scale.",
   openColumns: "Columns",
   chooseColumns: "Choose columns",
+  columnsDone: "Done",
   visitsLower: "visits",
   expires: "Expires ",
   expired: "Expired ",
