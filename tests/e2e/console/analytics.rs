@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::browser::{Browser, CONTROL, ENTER, PHONE, SCREEN};
-use crate::support::console::{OpenConsole, TARGET, at, press, says, shows};
+use crate::support::console::{OpenConsole, TARGET, at, lacks, press, says, shows};
 use crate::support::node::{Node, wait_until};
 use crate::support::visits::{FIREFOX, counted, follow, logging};
 
@@ -195,6 +195,8 @@ fn visits_of_a_link_are_saved_as_files() {
     // Both lists of referrers say of which time they are.
     says(browser, ".link-page", "Referrers of all time");
     says(browser, "#card-sources", "Referrers in this period");
+    // All visits went to the destination above.
+    lacks(browser, "#card-destinations");
     browser.value(KEEP_FILES);
     press(browser, "main", "export-visits");
     press(browser, ".menu", "export-counts");

@@ -39,9 +39,9 @@ export async function visitStats(query, { limit, withoutBots = isWithoutBots, si
 
 /**
  * The breakdowns of what `query()` says, for the cards `groups`: `{ element, load(), isOn() }`. With `onPick(filters)`, a click on a row chooses its visits; `filters()` are those that
- * hold already. `isOn()` is false once it is known that no visits are logged.
+ * hold already. `isWanted(group, stats)` says whether a card has anything to tell. `isOn()` is false once it is known that no visits are logged.
  */
-export function breakdowns({ query, groups, signal, onPick = null, filters = () => ({}) }) {
+export function breakdowns({ query, groups, signal, onPick = null, filters = () => ({}), isWanted = () => true }) {
   const host = h("div", { class: "stack" });
   const tick = h("input", { type: "checkbox", checked: isWithoutBots, "data-action": "exclude-bots" });
   const element = h("section", { class: "stack breakdowns", id: "visitors", "aria-label": text.title },
@@ -55,7 +55,7 @@ export function breakdowns({ query, groups, signal, onPick = null, filters = () 
       isOn = stats.enabled;
       return stats;
     },
-    render: (stats) => content(stats, { groups, onPick, filters: filters() }),
+    render: (stats) => content(stats, { groups: groups.filter((group) => isWanted(group, stats)), onPick, filters: filters() }),
   });
   tick.addEventListener("change", () => {
     isWithoutBots = tick.checked;

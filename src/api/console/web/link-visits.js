@@ -45,6 +45,7 @@ export function linkVisits(named, context) {
     groups: GROUPS,
     signal,
     filters: () => state.filters,
+    isWanted: (group, stats) => group !== "destinations" || hasDestinations(stats, state.filters),
     onPick(part) {
       change(withFilters(context.query, part));
       chips.reveal();
@@ -95,6 +96,9 @@ export function linkVisits(named, context) {
   const element = h("section", { class: "stack", "aria-label": text.visits }, picker.element, chips.element, host);
   return { counts: element, about: about.element, single: single.element, save, referrers, load, loadLogged, update, leave: clear };
 }
+
+/** Whether the card of destinations has more to tell than the head of the page: several of them, or the one that a filter names. */
+const hasDestinations = ({ destinations = [] }, filters) => destinations.length > 1 || "destination" in filters;
 
 /** The counts of a period and of the one before, which the node has without its visit log. Those of filters come from the log, without the period before. */
 async function counts({ shortCode, domain }, { period, filters }, signal) {
