@@ -225,7 +225,7 @@ export async function editDialog(link, onChange) {
     const changed = Object.fromEntries(Object.entries(values).filter(([name, value]) => JSON.stringify(value) !== before.get(name)));
     return { changed, link: Object.keys(changed).length > 0 ? await patch(linkPath(link), changed) : null };
   };
-  const done = await formDialog(text.edit(link.shortCode), { fields: [longUrl, title, tags, fieldGroup(hasAllLinks() ? text.groupLimits : text.groupSchedule, limits, true), fieldGroup(text.groupRedirect, redirect, true)], action: text.save, submit });
+  const done = await formDialog(text.edit(link.shortCode), { fields: [longUrl, beside(title, tags), fieldGroup(hasAllLinks() ? text.groupLimits : text.groupSchedule, limits, true), fieldGroup(text.groupRedirect, redirect, true)], action: text.save, submit });
   if (!done?.link) {
     return;
   }
