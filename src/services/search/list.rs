@@ -321,21 +321,18 @@ impl Finder<'_> {
             return Ok(None);
         }
         let Some(codes) = self.visits.most_visited(LIST_SORTED_MAX, without_bots)? else { return Ok(None) };
-        let (links, ranked) = self.among(&codes, usize::try_from(offset).unwrap_or(usize::MAX));
         let is_all = query.filter == Filter::default();
-        let whole = scan_len.filter(|len| is_all && (ranked..=SCANNED_MAX).contains(len));
-        // A scan finds the page after the last one of the ranking.
-        let total = whole.unwrap_or(ranked);
+        if let Some(total) = scan_len.filter(|len| is_all && (codes.len() as u64..=SCANNED_MAX).contains(len)) {
+            return self.first_of_all(&codes, total);
+        }
+        let (links, total) = self.among(&codes, usize::try_from(offset).unwrap_or(usize::MAX));
         let next = (total > behind).then_some(Cursor {
             behind: Behind::Count(behind),
             page: page.saturating_add(1),
             seen: behind,
         });
-        if ranked < behind && total > ranked {
-            // Only a scan finds the links of this page that are not in the ranking.
-            return Ok(None);
-        }
-        Ok(Some(Ok(ListPage { links, visits: Vec::new(), page, total, complete: whole.is_some(), next })))
+        // The other links were visited less often or never.
+        Ok(Some(Ok(ListPage { links, visits: Vec::new(), page, total, complete: false, next })))
     }
 
     /// Returns a page of the matching links among `codes`, after the first `shown` of them, and their total number.
@@ -427,7 +424,8 @@ impl Finder<'_> {
         (self.query.page - 1).saturating_mul(self.query.per_page as u64)
     }
 
-    fn sorted_offset(&self) -> (u64, u64) {
+    /// Returns the number of links before the page, and the number of the page, in a list that is sorted for each page.
+    pub(super) fn sorted_offset(&self) -> (u64, u64) {
         match &self.query.cursor {
             Some(Cursor { behind: Behind::Count(count), page, .. }) => (*count, *page),
             _ => (self.offset(), self.query.page),

@@ -4,6 +4,7 @@
 //! cursor, no more than a page needs. So each page costs a scan, whose time is bounded. A cursor has the sort key of the
 //! last link of its page, so the next page begins there even if links were created or deleted meanwhile.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -189,6 +190,37 @@ impl Finder<'_> {
             Some(Cursor { behind, page: page.saturating_add(1), seen })
         });
         Ok(Ok(ListPage { links, visits: Vec::new(), page, total, complete: true, next }))
+    }
+
+    /// Returns a page of the list of all `total` links by descending visits, from a ranking of the most visited ones. The page
+    /// is what a scan would find, except for links that the ranking lacks. `None` if the page is beyond the ranking.
+    pub(super) fn first_of_all(&self, codes: &[Code], total: u64) -> Result<Option<LinksAnswer>, StoreError> {
+        let (query, (offset, page)) = (self.query, self.sorted_offset());
+        let (view, ()) = self.catalog.view_with_counts(|_| ());
+        let mut filter = LinkFilter::new(&query.filter, self.visits, self.now_ms);
+        let (mut ranked, mut paced) = (Vec::with_capacity(codes.len()), PacedLoop::default());
+        for (code, counts) in codes.iter().zip(self.visits.counts(codes)?) {
+            paced.step();
+            // A link may have been deleted since it was ranked. The reader of links reports a damaged record.
+            let Some(stored) = view.get(code).ok().flatten() else { continue };
+            if let FilterResult::Link(link) = filter.check_record(*code, &stored, true, None) {
+                let place = LinkPosition::new(link.created_ms, *code);
+                ranked.push((number_of(query.order.field, counts), place, link));
+            }
+        }
+        ranked.sort_by_cached_key(|(number, place, _)| Reverse((*number, place.to_bytes())));
+        // Other links may have as few visits as the last ones, and come before some of them.
+        let least = ranked.last().map_or(0, |(number, ..)| *number);
+        ranked.retain(|(number, ..)| *number > least);
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let to = from.saturating_add(query.per_page);
+        let Some((number, place, _)) = to.checked_sub(1).and_then(|last| ranked.get(last)) else { return Ok(None) };
+        // The scan continues behind the last link of the ranking, whatever the number of links before it is by then.
+        let is_last = to.saturating_add(query.per_page) > ranked.len();
+        let behind = if is_last { Behind::Key(number.to_be_bytes().into(), *place) } else { Behind::Count(to as u64) };
+        let next = Some(Cursor { behind, page: page.saturating_add(1), seen: to as u64 });
+        let links = ranked.drain(from..to).map(|(.., link)| link).collect();
+        Ok(Some(Ok(ListPage { links, visits: Vec::new(), page, total, complete: true, next })))
     }
 
     /// Returns about how many links a scan reads, as a number of those in the order of the store; `None` while nobody

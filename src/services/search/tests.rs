@@ -3,6 +3,7 @@
 
 mod model;
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use super::counting::{count_first, count_part};
 use super::filter_builder::work_once;
 use super::list::Finder;
 use super::ranked_page::count;
+use super::visits::VisitSource;
 use super::{IndexedChange, start_signing};
 use crate::services::testing::sleeps_of;
 use crate::services::threads::priority::Priority;
@@ -28,7 +30,7 @@ use carom_model::testing::{link, newer_record};
 use carom_store::links::catalog::{IndexEntry, IndexKind, Marks};
 
 pub(super) use model::{CatalogModel, any_change, numbered, saved};
-use model::{DOMAINS, Ranked, any_filter, any_order, code, codes, domain_id, many, query};
+use model::{DOMAINS, Ranked, Tied, any_filter, any_order, code, codes, domain_id, many, query};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
@@ -229,34 +231,49 @@ fn long_lists_say_what_they_do_not_know_and_go_on() {
     model.check(&Filter::default(), SortOrder { field: OrderField::ShortCode, descending: false }, 490);
 }
 
+/// Reads six pages of 490 links by descending visits. Returns the links by page number, and those by cursor.
+fn most_visited_first(model: &CatalogModel, visits: &dyn VisitSource) -> (Vec<Code>, Vec<Code>) {
+    let all = model.links.borrow().len() as u64;
+    let find = |page: u64, cursor: Option<Cursor>| {
+        let query = query(Filter::default(), OrderField::Visits);
+        let query = ListQuery { per_page: 490, page, cursor, ..query };
+        let time_max = Duration::from_secs(60);
+        let finder = Finder { catalog: &model.catalog, visits, query: &query, now_ms: 50, time_max };
+        finder.find().unwrap().unwrap()
+    };
+    let (mut by_number, mut by_cursor, mut cursor) = (Vec::new(), Vec::new(), None);
+    for page in 1..=6 {
+        let of_number = find(page, None);
+        assert_eq!((of_number.total, of_number.complete), (all, true));
+        assert_eq!(of_number.next.is_some(), page < 6);
+        by_number.extend(codes(&of_number));
+        let of_cursor = find(1, cursor.take());
+        assert_eq!((of_cursor.total, of_cursor.page), (all, page));
+        by_cursor.extend(codes(&of_cursor));
+        cursor = of_cursor.next;
+    }
+    assert_eq!(cursor, None);
+    (by_number, by_cursor)
+}
+
 #[test]
 fn lists_by_visits_go_on_behind_the_ranking() {
     // A scan finds each page of the first list; the ranking has the first pages of the second one.
     for all in [2_550, 2_700] {
-        let (model, order) = (counted(all), SortOrder { field: OrderField::Visits, descending: true });
-        let expected = model.expected(&Filter::default(), order);
-        let ranked = Ranked(expected.clone());
-        let find = |page: u64, cursor: Option<Cursor>| {
-            let query = ListQuery { per_page: 490, page, cursor, order, ..query(Filter::default(), order.field) };
-            let time_max = Duration::from_secs(60);
-            let finder = Finder { catalog: &model.catalog, visits: &ranked, query: &query, now_ms: 50, time_max };
-            finder.find().unwrap().unwrap()
-        };
-        let (mut by_number, mut by_cursor, mut cursor) = (Vec::new(), Vec::new(), None);
-        for page in 1..=6 {
-            let of_number = find(page, None);
-            assert_eq!((of_number.total, of_number.complete), (all as u64, true));
-            assert_eq!(of_number.next.is_some(), page < 6);
-            by_number.extend(codes(&of_number));
-            let of_cursor = find(1, cursor.take());
-            assert_eq!((of_cursor.total, of_cursor.page), (all as u64, page));
-            by_cursor.extend(codes(&of_cursor));
-            cursor = of_cursor.next;
-        }
-        assert_eq!(cursor, None);
-        assert_eq!(by_number, expected);
-        assert_eq!(by_cursor, expected);
+        let model = counted(all);
+        let expected = model.expected(&Filter::default(), SortOrder { field: OrderField::Visits, descending: true });
+        let found = most_visited_first(&model, &Ranked(expected.clone()));
+        assert_eq!(found, (expected.clone(), expected));
     }
+}
+
+#[test]
+fn links_with_equal_visits_are_listed_once() {
+    let mut numbers: Vec<u64> = (0..2_700).collect();
+    numbers.sort_by_key(|number| Reverse((Tied::visits_of(*number), *number)));
+    let expected: Vec<Code> = numbers.into_iter().map(|number| numbered(number).0).collect();
+    let found = most_visited_first(&counted(2_700), &Tied(2_700));
+    assert_eq!(found, (expected.clone(), expected));
 }
 
 #[test]

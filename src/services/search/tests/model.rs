@@ -61,6 +61,28 @@ impl VisitSource for Ranked {
     }
 }
 
+/// Visits of so many links of [`many`], most of which have as many as others. The ranking orders those by their codes.
+pub(super) struct Tied(pub(super) u64);
+
+impl Tied {
+    pub(super) fn visits_of(number: u64) -> u64 {
+        number % 4 + 1
+    }
+}
+
+impl VisitSource for Tied {
+    fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
+        let number = |code: &Code| code.to_string()[1..].parse().expect("a number follows the first letter");
+        Ok(codes.iter().map(|code| VisitCounts { total: Tied::visits_of(number(code)), bots: 0 }).collect())
+    }
+
+    fn most_visited(&self, count: usize, _without_bots: bool) -> Result<Option<Vec<Code>>, StoreError> {
+        let mut numbers: Vec<u64> = (0..self.0).collect();
+        numbers.sort_by_key(|number| (Reverse(Tied::visits_of(*number)), *number));
+        Ok(Some(numbers.into_iter().take(count).map(|number| numbered(number).0).collect()))
+    }
+}
+
 /// A catalog, and a model of the links in it.
 pub(in crate::services::search) struct CatalogModel {
     pub(in crate::services::search) catalog: Arc<Catalog>,
