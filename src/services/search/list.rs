@@ -315,9 +315,8 @@ impl Finder<'_> {
     fn most_visited(&self, scan_len: Option<u64>) -> Result<Option<LinksAnswer>, StoreError> {
         let query = self.query;
         let (offset, page) = self.sorted_offset();
-        let behind = offset.saturating_add(query.per_page as u64);
         let without_bots = query.order.field == OrderField::NonBotVisits;
-        if behind > LIST_SORTED_MAX as u64 {
+        if offset >= LIST_SORTED_MAX as u64 {
             return Ok(None);
         }
         let Some(codes) = self.visits.most_visited(LIST_SORTED_MAX, without_bots)? else { return Ok(None) };
@@ -326,6 +325,7 @@ impl Finder<'_> {
             return self.first_of_all(&codes, total);
         }
         let (links, total) = self.among(&codes, usize::try_from(offset).unwrap_or(usize::MAX));
+        let behind = offset.saturating_add(query.per_page as u64);
         let next = (total > behind).then_some(Cursor {
             behind: Behind::Count(behind),
             page: page.saturating_add(1),

@@ -288,6 +288,11 @@ fn lists_too_long_to_scan_end_with_the_ranking() {
     let page = finder.find().unwrap().unwrap();
     assert_eq!((page.total, page.complete, page.next.is_some()), (LIST_SORTED_MAX as u64, false, false));
     assert_eq!(codes(&page), ranked.0[2_000..2_500]);
+    // The last page need not be full.
+    let last = ListQuery { per_page: 490, page: 6, ..last.clone() };
+    let page = Finder { query: &last, ..finder }.find().unwrap().unwrap();
+    assert_eq!((page.total, page.complete, page.next.is_some()), (LIST_SORTED_MAX as u64, false, false));
+    assert_eq!(codes(&page), ranked.0[2_450..2_500]);
 }
 
 #[test]
