@@ -57,27 +57,29 @@ impl ScanSource {
         }
     }
 
-    /// Iterates over the records of the links.
+    /// Iterates over the records of the links. Has a `None` for each entry without one, so that the caller sees how much was
+    /// read.
     fn records<'v>(&self, view: &'v View, filter: &Filter) -> Box<dyn Iterator<Item = ScannedRecord> + 'v> {
         match self {
             // The reader of links reports a key that is no valid code.
-            ScanSource::Store => Box::new(view.records(&[], &[]).filter_map(|record| match record {
-                Ok((key, value)) => Code::from_key(&key).ok().map(|code| Ok((code, value, None))),
-                Err(error) => Some(Err(error)),
+            ScanSource::Store => Box::new(view.records(&[], &[]).map(|record| -> ScannedRecord {
+                let (key, value) = record?;
+                Ok(Code::from_key(&key).ok().map(|code| (code, value, None)))
             })),
             ScanSource::Runs(runs) => {
                 let listed = candidates(filter, runs, view, false);
-                Box::new(listed.filter_map(|listed| listed.and_then(|listed| listed_record(view, &listed)).transpose()))
+                Box::new(listed.map(|listed| -> ScannedRecord { listed_record(view, &listed?) }))
             }
         }
     }
 }
 
-/// A link's code, its record, and its place in an index if it was found there; or why it cannot be read.
-type ScannedRecord = Result<(Code, Value, Option<LinkPosition>), StoreError>;
+/// A link's code, its record, and its place in an index if it was found there; `None` if there is no record; or why it cannot
+/// be read.
+type ScannedRecord = Result<Option<(Code, Value, Option<LinkPosition>)>, StoreError>;
 
 /// Returns the record of an index entry; `None` if it has none, or not all tags.
-fn listed_record(view: &View, listed: &ListedCode) -> Result<Option<(Code, Value, Option<LinkPosition>)>, StoreError> {
+fn listed_record(view: &View, listed: &ListedCode) -> ScannedRecord {
     if !listed.has_all {
         return Ok(None);
     }
@@ -242,7 +244,7 @@ impl Finder<'_> {
             if looked % LOOKS_PER_CLOCK == LOOKS_PER_CLOCK - 1 && start.elapsed() >= time_max {
                 return Ok(false);
             }
-            let (code, value, listed) = record?;
+            let Some((code, value, listed)) = record? else { continue };
             // The reader of links reports a damaged record.
             let Ok(RecordRef::Link(link)) = record::decode(code.key(&mut ascii), &value) else { continue };
             let place = LinkPosition::new(link.created_ms, code);

@@ -306,6 +306,11 @@ fn long_lists_of_a_tag_are_sorted_by_its_entries() {
             model.check(&odd, SortOrder { field, descending }, 490);
         }
     }
+    // Entries that lack another tag take time, too.
+    let both = Filter { tags: vec!["odd".to_owned(), "even".to_owned()], all_tags: true, ..Filter::default() };
+    let hurried = query(both, OrderField::LongUrl);
+    assert_eq!(model.page(&hurried).total, 0);
+    assert_eq!(model.find_within(&hurried, Duration::ZERO), Err(ListFailure::TooManyToSort));
 }
 
 /// Returns a model of as many links, which have been counted.
