@@ -322,7 +322,7 @@ impl Finder<'_> {
         let Some(codes) = self.visits.most_visited(LIST_SORTED_MAX, without_bots)? else { return Ok(None) };
         let is_all = query.filter == Filter::default();
         if let Some(total) = scan_len.filter(|len| is_all && (codes.len() as u64..=SCANNED_MAX).contains(len)) {
-            return self.first_of_all(&codes, total);
+            return if self.visits.ranks_all() { self.first_of_all(&codes, total) } else { Ok(None) };
         }
         let (links, total) = self.among(&codes, usize::try_from(offset).unwrap_or(usize::MAX));
         let behind = offset.saturating_add(query.per_page as u64);

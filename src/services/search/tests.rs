@@ -272,8 +272,11 @@ fn links_with_equal_visits_are_listed_once() {
     let mut numbers: Vec<u64> = (0..2_700).collect();
     numbers.sort_by_key(|number| Reverse((Tied::visits_of(*number), *number)));
     let expected: Vec<Code> = numbers.into_iter().map(|number| numbered(number).0).collect();
-    let found = most_visited_first(&counted(2_700), &Tied(2_700));
-    assert_eq!(found, (expected.clone(), expected));
+    let model = counted(2_700);
+    for ranks_all in [true, false] {
+        let found = most_visited_first(&model, &Tied { links: 2_700, ranks_all });
+        assert_eq!(found, (expected.clone(), expected.clone()), "{ranks_all}");
+    }
 }
 
 #[test]

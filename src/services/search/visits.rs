@@ -50,6 +50,11 @@ pub trait VisitSource: Send + Sync {
     fn most_visited(&self, _count: usize, _without_bots: bool) -> Result<Option<Vec<Code>>, StoreError> {
         Ok(None)
     }
+
+    /// True if the last ranking is that of all links. Soon after a start, it has only links that were visited since.
+    fn ranks_all(&self) -> bool {
+        true
+    }
 }
 
 impl VisitSource for visits::VisitReader {
@@ -71,5 +76,9 @@ impl VisitSource for visits::VisitReader {
 
     fn most_visited(&self, count: usize, without_bots: bool) -> Result<Option<Vec<Code>>, StoreError> {
         self.most_visited(count, without_bots).map(Some)
+    }
+
+    fn ranks_all(&self) -> bool {
+        self.ranks_all()
     }
 }

@@ -115,6 +115,10 @@ pub(super) struct VisitAggregator {
     /// The counts of the candidates when a ranking was last asked for, and that time.
     ranked: Vec<(Code, VisitCounts)>,
     ranked_ms: u64,
+    /// True if the candidates were those of all links when they were last asked for.
+    takes_all: bool,
+    /// True if the ranking was made of such candidates.
+    ranks_all: bool,
     /// True once a write has failed: from then on nothing is stored.
     failed: bool,
 }
@@ -160,6 +164,8 @@ impl VisitAggregator {
             top_links: TopLinks::default(),
             ranked: Vec::new(),
             ranked_ms: 0,
+            takes_all: false,
+            ranks_all: false,
             failed: false,
         };
         for (slot, codes) in gone {
@@ -448,7 +454,7 @@ impl VisitAggregator {
         if self.now_ms < self.ranked_ms + RANKED_FOR_MS {
             return None;
         }
-        self.ranked_ms = self.now_ms;
+        (self.ranked_ms, self.takes_all) = (self.now_ms, self.top_links.has_searched());
         let fresh = self.fresh.subjects().filter_map(|subject| match subject {
             Subject::Link(code) => Some(code),
             Subject::All | Subject::Orphans => None,
@@ -462,6 +468,12 @@ impl VisitAggregator {
     /// Sets the ranking from the counts of the candidates.
     pub(super) fn rank(&mut self, counted: impl Iterator<Item = (Code, VisitCounts)>) {
         self.ranked = counted.filter(|(_, counts)| counts.total > 0).collect();
+        self.ranks_all = self.takes_all;
+    }
+
+    /// True if the ranking is that of all links. Until a search has ended, it has only those that were visited since the start.
+    pub(super) fn ranks_all(&self) -> bool {
+        self.ranks_all
     }
 
     /// Returns the most visited links, as of some seconds ago.

@@ -150,6 +150,11 @@ impl VisitReader {
         Ok(self.aggregator().most_visited(count, without_bots))
     }
 
+    /// True if the last ranking is that of all links. Soon after a start, it has only links that were visited since.
+    pub fn ranks_all(&self) -> bool {
+        self.aggregator().ranks_all()
+    }
+
     /// Returns the visits by referring host on `days`, counted from 1970 UTC, summed over all links. Blocks for the
     /// store.
     ///

@@ -45,6 +45,8 @@ pub(super) struct TopLinks {
     without_bots: Largest,
     /// The links that the last whole search found.
     found: HashSet<Code>,
+    /// True once a whole search has ended.
+    has_searched: bool,
     /// Links that were visited lately, with their visits in the current tallies.
     rising: HashMap<Code, u64>,
 }
@@ -76,6 +78,12 @@ impl TopLinks {
         self.end_subject();
         let (all, without_bots) = (std::mem::take(&mut self.all), std::mem::take(&mut self.without_bots));
         self.found = all.codes().chain(without_bots.codes()).collect();
+        self.has_searched = true;
+    }
+
+    /// True if the candidates are those of all links. Before, they are only links that were visited since the start.
+    pub(super) fn has_searched(&self) -> bool {
+        self.has_searched
     }
 
     /// True while links that were visited once are worth noting: few others were visited since the last search.

@@ -61,8 +61,12 @@ impl VisitSource for Ranked {
     }
 }
 
-/// Visits of so many links of [`many`], most of which have as many as others. The ranking orders those by their codes.
-pub(super) struct Tied(pub(super) u64);
+/// Visits of so many links of [`many`], each of which has as many as others. The ranking orders those by their codes.
+pub(super) struct Tied {
+    pub(super) links: u64,
+    /// False if the ranking lacks the most visited links, as soon after a start.
+    pub(super) ranks_all: bool,
+}
 
 impl Tied {
     pub(super) fn visits_of(number: u64) -> u64 {
@@ -77,9 +81,14 @@ impl VisitSource for Tied {
     }
 
     fn most_visited(&self, count: usize, _without_bots: bool) -> Result<Option<Vec<Code>>, StoreError> {
-        let mut numbers: Vec<u64> = (0..self.0).collect();
+        let is_ranked = |number: &u64| self.ranks_all || Tied::visits_of(*number) < 4;
+        let mut numbers: Vec<u64> = (0..self.links).filter(is_ranked).collect();
         numbers.sort_by_key(|number| (Reverse(Tied::visits_of(*number)), *number));
         Ok(Some(numbers.into_iter().take(count).map(|number| numbered(number).0).collect()))
+    }
+
+    fn ranks_all(&self) -> bool {
+        self.ranks_all
     }
 }
 

@@ -208,6 +208,7 @@ fn links_stand_in_the_order_of_their_visits() {
         tested.aggregator.most_visited(2, false).iter().map(Code::to_string).collect()
     };
     assert!(ranking(&mut tested).is_empty());
+    assert!(!tested.aggregator.ranks_all(), "no search has ended");
     for (name, times) in [("few", 1), ("most", 9), ("many", 5)] {
         tested.visit(name, times);
     }
@@ -223,6 +224,7 @@ fn links_stand_in_the_order_of_their_visits() {
     tested.aggregator.collect(490_002 * HOUR_MS);
     (0..4).for_each(|_| tested.run_step());
     assert_eq!(ranking(&mut tested), ["most", "many"]);
+    assert!(tested.aggregator.ranks_all());
     tested.visit("few", 20);
     tested.aggregator.collect(490_002 * HOUR_MS + 2 * RANKED_FOR_MS);
     assert_eq!(ranking(&mut tested), ["few", "most"]);
