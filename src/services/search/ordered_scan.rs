@@ -201,7 +201,7 @@ impl Finder<'_> {
         let (view, ()) = self.catalog.view_with_counts(|_| ());
         let mut filter = LinkFilter::new(&query.filter, self.visits, self.now_ms);
         let (mut ranked, mut paced) = (Vec::with_capacity(codes.len()), PacedLoop::default());
-        for (code, counts) in codes.iter().zip(self.visits.counts(codes)?) {
+        for (code, counts) in codes.iter().zip(self.readable_counts(codes)?) {
             paced.step();
             // A link may have been deleted since it was ranked. The reader of links reports a damaged record.
             let Some(stored) = view.get(code).ok().flatten() else { continue };
@@ -264,10 +264,23 @@ impl Finder<'_> {
         Ok(true)
     }
 
+    /// Returns the visits of links. Those that are damaged count as none, so that pages without such links are found.
+    fn readable_counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
+        let counts = self.visits.counts(codes);
+        if !matches!(counts, Err(StoreError::Damaged(_))) {
+            return counts;
+        }
+        let count_one = |code: &Code| match self.visits.counts(std::slice::from_ref(code)) {
+            Err(StoreError::Damaged(_)) => Ok(VisitCounts::default()),
+            counts => counts.map(|counts| counts.first().copied().unwrap_or_default()),
+        };
+        codes.iter().map(count_one).collect()
+    }
+
     /// Offers links by their visits.
     fn offer_counted(&self, links: &mut Vec<LinkPosition>, first: &mut FirstLinks) -> Result<(), StoreError> {
         let codes: Vec<Code> = links.iter().map(|place| place.code).collect();
-        for (place, counts) in links.drain(..).zip(self.visits.counts(&codes)?) {
+        for (place, counts) in links.drain(..).zip(self.readable_counts(&codes)?) {
             first.offer(&number_of(self.query.order.field, counts).to_be_bytes(), place);
         }
         Ok(())

@@ -30,7 +30,7 @@ use carom_model::testing::{link, newer_record};
 use carom_store::links::catalog::{IndexEntry, IndexKind, Marks};
 
 pub(super) use model::{CatalogModel, any_change, numbered, saved};
-use model::{DOMAINS, Ranked, Tied, any_filter, any_order, code, codes, domain_id, many, query};
+use model::{DOMAINS, DamagedAt, Ranked, Tied, any_filter, any_order, code, codes, domain_id, many, query};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
@@ -277,6 +277,18 @@ fn links_with_equal_visits_are_listed_once() {
         let found = most_visited_first(&model, &Tied { links: 2_700, ranks_all });
         assert_eq!(found, (expected.clone(), expected.clone()), "{ranks_all}");
     }
+}
+
+#[test]
+fn damaged_visits_of_a_link_leave_other_pages() {
+    let model = counted(2_550);
+    let mut expected = model.expected(&Filter::default(), SortOrder { field: OrderField::Visits, descending: true });
+    // The link comes last, as one without visits.
+    let damaged = expected.remove(0);
+    let (query, time_max) = (query(Filter::default(), OrderField::Visits), Duration::from_secs(60));
+    let finder = Finder { catalog: &model.catalog, visits: &DamagedAt(damaged), query: &query, now_ms: 50, time_max };
+    let page = finder.find().unwrap().unwrap();
+    assert_eq!(codes(&page), expected[..10]);
 }
 
 #[test]

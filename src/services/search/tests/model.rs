@@ -92,6 +92,15 @@ impl VisitSource for Tied {
     }
 }
 
+/// Visits by code, except for a link whose visits are damaged.
+pub(super) struct DamagedAt(pub(super) Code);
+
+impl VisitSource for DamagedAt {
+    fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
+        if codes.contains(&self.0) { Err(StoreError::Damaged("a block".to_owned())) } else { ByCode.counts(codes) }
+    }
+}
+
 /// A catalog, and a model of the links in it.
 pub(in crate::services::search) struct CatalogModel {
     pub(in crate::services::search) catalog: Arc<Catalog>,
