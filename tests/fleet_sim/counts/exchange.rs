@@ -83,7 +83,10 @@ impl World {
         if is_compared {
             self.compare(node)?;
         }
-        while let Some(entry) = self.process(node).own.next_entry() {
+        while let Some(mut entry) = self.process(node).own.next_entry() {
+            if self.guard == Some(Guard::Earlier) {
+                entry.oldest = entry.last;
+            }
             let visits: Vec<u16> =
                 batches_of(&entry.bytes, entry.last).unwrap().iter().flat_map(|of| visits_of(&of.content)).collect();
             let last = entry.last;

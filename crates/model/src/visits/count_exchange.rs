@@ -111,8 +111,17 @@ impl OwnStream {
             entries::push_batch(batch, &mut bytes);
             last = Some(batch.number);
         }
-        let last = last?;
-        Some(VisitEntry { last, bytes, oldest: self.window.front().map_or(last, |batch| batch.number) })
+        Some(VisitEntry { last: last?, bytes, oldest: self.oldest() })
+    }
+
+    /// Returns the number of the first batch that the stream should keep. Batches of earlier processes stay as long as there
+    /// is room: other nodes may lack them, and a fold has removed them from the count log. Their sizes are unknown here, so
+    /// they count as the mean of the window.
+    fn oldest(&self) -> u64 {
+        let room = VISITS_STREAM_BYTES.saturating_sub(self.window_bytes);
+        let earlier = room * self.window.len() / self.window_bytes.max(1);
+        let first = self.window.front().map_or(1, |batch| batch.number);
+        first.saturating_sub(earlier as u64).max(1)
     }
 
     /// Notes that Redis has the entry with this last batch, or has had it and lost it: nodes that miss it get a snapshot.
@@ -442,6 +451,25 @@ mod tests {
         assert!(own.is_unsure());
         assert!(own.compare(3, 0, 0));
         assert_eq!(own.next_entry().map(|entry| entry.last), Some(1));
+    }
+
+    #[test]
+    fn earlier_batches_stay_while_there_is_room() {
+        const PART: usize = VISITS_STREAM_BYTES / 100;
+        let mut own = OwnStream::default();
+        assert!(own.compare(1_000, 999, 999));
+        let mut oldest_after = |numbers: std::ops::RangeInclusive<u64>| {
+            own.add(numbers.map(|number| batch(number, PART)).collect());
+            let mut oldest = 0;
+            while let Some(entry) = own.next_entry() {
+                own.sent(entry.last);
+                oldest = entry.oldest;
+            }
+            oldest
+        };
+        assert_eq!(oldest_after(1_000..=1_000), 901, "a hundred batches in all");
+        assert_eq!(oldest_after(1_001..=1_050), 951, "batches of this process take the place of earlier ones");
+        assert_eq!(oldest_after(1_051..=1_120), 1_021, "the window is full");
     }
 
     #[test]
