@@ -6,12 +6,19 @@
 //! node that is cut off creates links alone, until the others forget it. Commands are neither lost nor late, and stores
 //! are durable at once: the main world has the rest.
 //!
+//! A node that was forgotten is a member again once it has sent a heartbeat and has then read the stream. From the
+//! heartbeat on, the others wait for it. The reading brings the releases from before, which may not have waited for it
+//! (`recycling/returns.rs`).
+//!
 //! The promises:
 //!
 //! 1. No code has two acknowledged links at once, and no two nodes may use it.
-//! 2. When a link is created with a recycled code, every member has passed the removal of the former link.
+//! 2. When a link is created with a recycled code, every member has passed the release of the code, and so the removal
+//!    of the former link.
 //! 3. No node answers 404 for an acknowledged link because it has the tombstone of the former one.
 //! 4. In the end all nodes and Redis have the same states, and every acknowledged link.
+
+mod returns;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -68,7 +75,7 @@ enum Stage {
 struct Node {
     writer: Writer,
     cut: bool,
-    /// True once the others have forgotten the node, until it has read the stream again and has sent a heartbeat.
+    /// True once the others have forgotten the node, until it has sent a heartbeat and has then read the stream.
     is_gone: bool,
     /// True if the node has read the stream since it was cut off last and since the last loss.
     is_settled: bool,
@@ -177,8 +184,7 @@ impl World {
             91..93 => self.restart(node),
             _ if node > 0 => {
                 let is_cut = !self.nodes[node].cut;
-                (self.nodes[node].cut, self.nodes[node].is_settled) = (is_cut, false);
-                note!(self, "node {node} is cut off: {is_cut}");
+                self.cut_off(node, is_cut);
                 match (is_cut, self.rng.permille(500)) {
                     (true, true) => self.forget(),
                     (false, true) => self.read(node)?,
@@ -212,8 +218,6 @@ impl World {
         }
         let sent = self.tick();
         let at = &mut self.nodes[node];
-        // A node leases nothing before its heartbeat, so until then nobody need wait for it.
-        at.is_gone &= !at.is_settled;
         let number = at.passing.begin(sent);
         at.passed.follow(at.followed);
         self.beats.insert(node, Beat { number, passed: at.passed.numbers() });
@@ -231,9 +235,16 @@ impl World {
         }
     }
 
+    /// A node loses its connection to Redis, or has one again.
+    fn cut_off(&mut self, node: usize, is_cut: bool) {
+        (self.nodes[node].cut, self.nodes[node].is_settled) = (is_cut, false);
+        note!(self, "node {node} is cut off: {is_cut}");
+    }
+
     /// Redis forgets a node that is cut off.
     fn forget(&mut self) {
-        let Some(node) = self.nodes.iter().position(|node| node.cut && !node.is_gone) else { return };
+        let is_silent = |node: &usize| self.nodes[*node].cut && self.beats.contains_key(node);
+        let Some(node) = (0..self.nodes.len()).find(is_silent) else { return };
         self.beats.remove(&node);
         self.nodes[node].is_gone = true;
         note!(self, "node {node} is forgotten");
@@ -265,6 +276,8 @@ impl World {
             if at.is_gone {
                 // Others may have taken over what it had leased.
                 at.row.clear();
+                // Releases from after its heartbeat have waited for it, and it has read the earlier ones.
+                at.is_gone = !self.beats.contains_key(&node);
             }
         }
     }
@@ -360,7 +373,7 @@ impl World {
         let Some(rev) = self.releases.get(&index) else { return Ok(()) };
         let has_passed = |node: &Node| node.writer.states.get(index).is_some_and(|state| state.version().rev >= *rev);
         match self.nodes.iter().position(|node| !node.is_gone && !has_passed(node)) {
-            Some(node) => Err(format!("code {index} has a link again, and node {node} has not passed its removal")),
+            Some(node) => Err(format!("code {index} has a link again, and node {node} has not passed its release")),
             None => Ok(()),
         }
     }
