@@ -193,7 +193,7 @@ fn visits_of_a_link_are_saved_as_files() {
     browser.go(&at(node, "links/seen"));
     says(browser, ".breakdowns", "spring");
     // Both lists of referrers say of which time they are.
-    says(browser, ".link-page", "Referrers of all time");
+    says(browser, ".link-page", "All-time referrers");
     says(browser, "#card-sources", "Referrers in this period");
     // All visits went to the destination above.
     lacks(browser, "#card-destinations");

@@ -87,7 +87,7 @@ impl Notice {
     /// Returns the advice below the heading.
     pub const fn text(self) -> &'static str {
         match self {
-            Notice::NotFound => "Check the address for typos, also in upper and lower case.",
+            Notice::NotFound => "Check the address for typos. Capital letters may matter.",
             Notice::Gone => "Ask the person who shared it for a new one.",
             Notice::Blocked => "The operators of this service have blocked its destination because it may be unsafe.",
             Notice::TooMany => "Your network requested too many links that don’t exist. Try again in a moment.",

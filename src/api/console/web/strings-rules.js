@@ -8,7 +8,7 @@ export const rules = {
   edit: "Edit redirect rules",
   addFirst: "Add redirect rule",
   none: "No redirect rules",
-  noneText: "Every visitor gets the same destination. Rules send some of them elsewhere: by device, browser, language, country, date, query parameter or address, or a share of them for an A/B test.",
+  noneText: "All visitors go to the same destination. Rules can send some of them elsewhere, by device, language, country, date and more, or split them for an A/B test.",
   unavailable: "Redirect rules unavailable",
   unavailableText: "The redirect rules of this link could not be read. Reload the page.",
   list: "Redirect rules, in the order in which they are checked",

@@ -10,7 +10,7 @@ export const tags = {
   sort: "Sort by",
   sorts: { "tag-ASC": "Name", "shortUrlsCount-DESC": "Most links", "visits-DESC": "Most visits" },
   columns: { tag: "Tag", links: "Links", visits: "Visits", bots: "Bots", actions: "Actions" },
-  note: "Visits of all time.",
+  note: "Visits are all-time totals.",
   notCounted: "Unknown: the server does not know the visits of this tag.",
   analytics: "Analytics",
   actionsFor: (tag) => `Actions for ${tag}`,
