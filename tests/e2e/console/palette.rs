@@ -33,7 +33,7 @@ fn palette_finds_pages_links_and_actions() {
     // Arrows move on, and Escape gives the focus back.
     press(browser, ".top", "palette");
     shows(browser, "dialog.palette");
-    says(browser, ".palette-entry[aria-selected=true]", "New link");
+    says(browser, ".palette-entry[aria-selected=true]", "Create link");
     browser.press(DOWN);
     says(browser, ".palette-entry[aria-selected=true]", "Overview");
     browser.press(ESCAPE);
@@ -42,7 +42,7 @@ fn palette_finds_pages_links_and_actions() {
     browser.chord(CONTROL, "k");
     shows(browser, "dialog.palette");
     browser.press("new li");
-    says(browser, ".palette-entry[aria-selected=true]", "New link");
+    says(browser, ".palette-entry[aria-selected=true]", "Create link");
     browser.press(ENTER);
     wait_until("a form", || browser.value("document.activeElement.name") == "longUrl");
     let expires = "document.querySelector('dialog select[name=expires]').selectedOptions[0].textContent";

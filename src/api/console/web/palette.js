@@ -38,11 +38,11 @@ export function startPalette() {
   });
 }
 
-/** What can be done from everywhere: `{ kind, icon, title, run }`. */
+/** What can be done from everywhere: `{ kind, icon, title, words, run }`. */
 function actions() {
   const isSignedIn = !currentSession()?.open;
   return [
-    mayWrite() && ["plus", text.newLink, () => createDialog()],
+    mayWrite() && ["plus", text.newLink, () => createDialog(), text.newLinkWords],
     mayManage() && ["apps", text.newKey, async () => {
       await go("/admin/apps");
       document.querySelector("main [data-action=new-key]:enabled")?.click();
@@ -51,7 +51,7 @@ function actions() {
     hasAllLinks() && ["open", text.exportLinks, () => exportCsv(filterOf(new URLSearchParams()))],
     isSignedIn && ["person", text.sessions, showSessions],
     isSignedIn && ["out", text.signOut, signOut],
-  ].filter(Boolean).map(([name, title, run]) => ({ kind: text.actions, icon: name, title, run }));
+  ].filter(Boolean).map(([name, title, run, words]) => ({ kind: text.actions, icon: name, title, words, run }));
 }
 
 /** The offer to shorten what was typed, if that is a URL. */
