@@ -18,7 +18,7 @@ export const breakdowns = {
   offText: "To see countries, devices, browsers and campaigns, turn on the visit log and restart the server: ",
   offShared: ["Countries, devices, browsers and campaigns need the visit log, which does not work with ", " = \"shared\"."],
   none: "No visits in the log for this period",
-  noneText: "Share the short URL, or choose a longer period. Visits appear here within seconds.",
+  noneText: "Share the short URL, or choose a longer period. Visits are logged within seconds; reload the page to see them.",
   noneFiltered: "No visits match all filters",
   noneFilteredText: "Remove a filter, or choose a longer period.",
   pick: (name) => `Filter by ${name}`,
