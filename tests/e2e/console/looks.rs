@@ -241,7 +241,7 @@ fn settings_are_read_without_their_quotes() {
     });
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "domains"));
-    says(browser, "main", "Requests for an unknown host get 421");
+    says(browser, "main", "On a host that is not served, visitors get an explanation and status 421");
     browser.go(&at(node, "lists"));
     let blocked = ".cards > .card:last-child";
     says(browser, &format!("{blocked} .host-rows"), "*.phishing.example");

@@ -80,7 +80,7 @@ fn killed_node_is_named_until_it_returns() {
     };
     let pages = ["fleet", "usage", "links/seen"];
     for page in pages {
-        says(page, "p.sources", "Visits of all nodes: n0, n1, n2");
+        says(page, "p.sources", "Visit counts include all nodes: n0, n1, n2");
     }
     let killed_ms = unix_ms();
     let killed = nodes.pop().unwrap().kill();
@@ -104,7 +104,7 @@ fn killed_node_is_named_until_it_returns() {
     wait_until("a missing node in the metrics", || metrics().contains("carom_fleet_nodes_missing 1\n"));
     for page in pages {
         says(page, "p.lacks", "Visits are missing: n2 (no heartbeat since ");
-        says(page, "p.sources", "Visits of n0, n1");
+        says(page, "p.sources", "Visit counts include only n0, n1");
     }
     browser.close();
     nodes.push(killed.start());

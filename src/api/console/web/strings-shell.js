@@ -131,8 +131,8 @@ export const sharedHome = {
 
 /** The nodes of a fleet whose counts a number has, and those that it lacks, each with the reason (`CountsLack`). */
 export const sources = {
-  all: "Visits of all nodes: ",
-  some: "Visits of ",
+  all: "Visit counts include all nodes: ",
+  some: "Visit counts include only ",
   lacks: "Visits are missing: ",
   reasons: {
     silent: (since) => ` (no heartbeat since ${since})`,

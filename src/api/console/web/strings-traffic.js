@@ -122,7 +122,7 @@ export const health = {
   nodes: "Nodes",
   singleNode: "Single node",
   allRedirects: "Redirects/s of all nodes",
-  counts: "Visits include",
+  counts: "Visit counts include",
   allNodes: "All nodes",
   without: (nodes) => `All but ${nodes}`,
   unsynced: "Unsynced changes",
