@@ -53,7 +53,7 @@ fn large_file_reports_refused_lines() {
     press(browser, "main", "import");
     shows(browser, ".import-done[data-dry=false][data-made='9995'][data-rejected='3']");
     // Each by the number of its line in the file, with its reason.
-    says(browser, "main", "Provided slug \"taken\" is already in use.");
+    says(browser, "main", "The slug “taken” is already in use.");
     let lines = browser.value("[...document.querySelector('.rejected').querySelectorAll('tbody td:first-child')].map((cell) => cell.textContent)");
     // A title has no line breaks, and what comes behind one is on the next line.
     assert_eq!(lines, json!(["9", "12", "5003"]));

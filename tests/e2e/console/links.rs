@@ -266,7 +266,7 @@ fn destinations_without_a_scheme_get_one() {
     press(browser, "main", "new-link");
     browser.fill("dialog input[name=longUrl]", "nothing");
     press(browser, "dialog", "submit");
-    says(browser, "dialog .error", "This is not an absolute URL, which begins with https:// or http://.");
+    says(browser, "dialog .error", "Enter a complete URL that begins with https:// or http://.");
     browser.fill("dialog input[name=longUrl]", ".example:8080/page");
     lacks(browser, "dialog .error:not([hidden])");
     press(browser, "dialog", "submit");

@@ -1,6 +1,6 @@
 // Requests to the node, under the session of the console.
 
-import { errors } from "./strings-shell.js";
+import { errors, forms } from "./strings-shell.js";
 
 const TIMEOUT_SECONDS = 30;
 /** Some paths are pages as well: who does not ask for HTML gets the data. */
@@ -54,7 +54,7 @@ export class ApiError extends Error {
   /** What is wrong with each field: `[[field, reason], …]`. */
   get reasons() {
     if (this.problem.customSlug !== undefined) {
-      return [["customSlug", this.detail]];
+      return [["customSlug", forms.slugTaken(this.problem.domain)]];
     }
     return splitReasons(this.fields, this.detail);
   }

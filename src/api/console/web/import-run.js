@@ -9,6 +9,9 @@ const BULK = "/rest/v3/short-urls/bulk";
 /** How many existing links are read and changed at once. */
 const CHANGED_AT_ONCE = 6;
 
+/** Why the node refuses a line, in words of the console where it has some. */
+const reasonOf = (error, status) => (error?.customSlug === undefined ? error?.detail ?? lines.status(status) : lines.slugTaken(error.customSlug, error.domain));
+
 /** Rows on their way to the node. Stopped or broken off, it can be gone on with: what was answered stays answered. */
 export class ImportRun {
   /** `existing` says what happens to a line whose slug is in use: "reject", "skip" or "update". */
@@ -119,9 +122,9 @@ export class ImportRun {
     } else if (isTaken && this.existing === "skip") {
       this.skipped += 1;
     } else if (isTaken) {
-      this.compared.push({ ...row, error: error.detail });
+      this.compared.push({ ...row, error: reasonOf(error, status) });
     } else if (status >= 400) {
-      this.refused.push({ line, text, error: error?.detail ?? lines.status(status) });
+      this.refused.push({ line, text, error: reasonOf(error, status) });
     }
     this.at += 1;
     this.unsure -= 1;

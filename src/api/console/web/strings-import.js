@@ -78,7 +78,7 @@ export const text = {
   rejected: "Rejected lines",
   unread: "Unreadable lines",
   left: (left, line) => `${count(left, "line")} left, from line ${number(line)} on.`,
-  unsure: (lines) => `Up to ${number(lines)} of these lines may have created their links already. If you resume, those with a custom slug are rejected as duplicates, and those without one create a second link.`,
+  unsure: (lines) => `Up to ${number(lines)} of these lines may already have been imported. Lines with a custom slug are safe to resume: they never create a second link. Lines without one may, so check the newest links first.`,
   show: "Show",
   goesOn: "The import continues while this tab is open. Find it under Imports.",
   doneElsewhere: (made) => `Import finished: ${count(made, "link")} imported.`,
@@ -94,6 +94,7 @@ export const report = {
 
 /** What is wrong with a line. */
 export const lines = {
+  slugTaken: (slug, domain) => `The slug “${slug}” is already in use${domain ? ` on ${domain}` : ""}.`,
   status: (status) => `The server returned ${status}.`,
   duplicateSlug: (line, slug) => `Line ${line} already uses the slug “${slug}”.`,
   cutOff: "The connection closed before all results arrived.",

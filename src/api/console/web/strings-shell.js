@@ -166,6 +166,8 @@ export const forms = {
   discardAction: "Discard changes",
   incomplete: "Enter a complete and valid value.",
   wrong: (reason) => `This ${reason}.`,
+  noUrl: "Enter a complete URL that begins with https:// or http://.",
+  slugTaken: (domain) => `This slug is already in use${domain ? ` on ${domain}` : ""}.`,
 };
 
 export const many = {
