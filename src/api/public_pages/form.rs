@@ -278,7 +278,7 @@ impl Context {
             FormRefusal::Fields(invalid) => {
                 for Invalid { field, reason } in invalid {
                     if self.has_field(&field) {
-                        _ = errors.insert(field, sentence(&reason));
+                        _ = errors.insert(field, field_error(&reason));
                     } else {
                         problem = Some(sentence(&format!("{field} {reason}")));
                     }
@@ -342,7 +342,16 @@ fn with_scheme(text: &str) -> String {
     if is_host && port.bytes().all(|byte| byte.is_ascii_digit()) { format!("https://{text}") } else { text.to_owned() }
 }
 
-/// Formats the reason of an error as a sentence for people: "Must be …".
+/// Formats what is wrong with a field as a sentence for people, as the console does: "This must be …".
+fn field_error(reason: &str) -> String {
+    if reason.starts_with("is not an absolute URL, ") {
+        return "Enter a complete URL that begins with https:// or http://.".to_owned();
+    }
+    let has_verb_first = reason.starts_with(|first: char| first.is_ascii_lowercase());
+    if has_verb_first { sentence(&format!("this {reason}")) } else { sentence(reason) }
+}
+
+/// Formats the reason of an error as a sentence for people.
 fn sentence(reason: &str) -> String {
     let mut chars = reason.chars();
     let first = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();

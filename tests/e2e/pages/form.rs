@@ -158,6 +158,7 @@ fn errors_keep_the_submitted_values() {
     for (body, status, field, said) in [
         ("", 400, "longUrl", "missing"),
         ("longUrl=javascript%3Aalert(1)", 400, "longUrl", "http"),
+        ("longUrl=nothing", 400, "longUrl", "Enter a complete URL that begins with https:// or http://."),
         ("longUrl=https%3A%2F%2Fa.example&customSlug=a+b", 400, "customSlug", ""),
         ("longUrl=https%3A%2F%2Fa.example&customSlug=taken", 400, "customSlug", "already in use"),
         ("longUrl=https%3A%2F%2Fa.example&validUntil=tomorrow", 400, "validUntil", ""),
