@@ -347,8 +347,9 @@ fn field_error(reason: &str) -> String {
     if reason.starts_with("is not an absolute URL, ") {
         return "Enter a complete URL that begins with https:// or http://.".to_owned();
     }
+    let subject = if reason.starts_with("are ") { "These" } else { "This" };
     let has_verb_first = reason.starts_with(|first: char| first.is_ascii_lowercase());
-    if has_verb_first { sentence(&format!("this {reason}")) } else { sentence(reason) }
+    if has_verb_first { sentence(&format!("{subject} {reason}")) } else { sentence(reason) }
 }
 
 /// Formats the reason of an error as a sentence for people.

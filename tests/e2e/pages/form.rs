@@ -158,11 +158,11 @@ fn errors_keep_the_submitted_values() {
     for (body, status, field, said) in [
         ("", 400, "longUrl", "missing"),
         ("longUrl=javascript%3Aalert(1)", 400, "longUrl", "http"),
+        ("longUrl=https%3A%2F%2Fa.example&validUntil=2020-01-02T03%3A04", 400, "validUntil", "in the future"),
         ("longUrl=nothing", 400, "longUrl", "Enter a complete URL that begins with https:// or http://."),
         ("longUrl=https%3A%2F%2Fa.example&customSlug=a+b", 400, "customSlug", ""),
         ("longUrl=https%3A%2F%2Fa.example&customSlug=taken", 400, "customSlug", "already in use"),
         ("longUrl=https%3A%2F%2Fa.example&validUntil=tomorrow", 400, "validUntil", ""),
-        ("longUrl=https%3A%2F%2Fa.example&validUntil=2020-01-02T03%3A04", 400, "validUntil", "in the future"),
         ("longUrl=https%3A%2F%2Fa.example&maxVisits=-1", 400, "maxVisits", "whole number"),
         ("longUrl=https%3A%2F%2Fa.example&maxVisits=-1&customSlug=a+b", 400, "maxVisits", "whole number"),
         ("longUrl=https%3A%2F%2Fa.example&maxVisits=-1&customSlug=a+b", 400, "customSlug", ""),

@@ -165,7 +165,7 @@ export const forms = {
   discardText: "Your changes have not been saved.",
   discardAction: "Discard changes",
   incomplete: "Enter a complete and valid value.",
-  wrong: (reason) => `This ${reason}.`,
+  wrong: (reason) => `${reason.startsWith("are ") ? "These" : "This"} ${reason}.`,
   noUrl: "Enter a complete URL that begins with https:// or http://.",
   slugTaken: (domain) => `This slug is already in use${domain ? ` on ${domain}` : ""}.`,
 };
