@@ -192,7 +192,7 @@ fn undo_replaces_no_save_of_another_admin() {
     browser.click("#nav a[href='/admin/lists']");
     says(browser, BLOCK, "theirs.example");
     press(browser, ".toast", "undo");
-    says(browser, ".toast", "The earlier rules were not restored. Someone has changed the rules meanwhile.");
+    says(browser, ".toast", "The earlier rules were not restored. Someone has changed the rules in the meantime.");
     says(browser, SUMMARY, "Draft with 1 change,");
     assert_eq!(rules(node)["block"]["hosts"], json!(["theirs.example"]));
     console.close();

@@ -59,7 +59,7 @@ export const lists = {
   sourceHidden: "A URL with a query, which is not shown",
   fromSource: (hosts) => `${count(hosts, "host")}, `,
   read: "last read ",
-  neverRead: "never read: it has not been readable yet",
+  neverRead: "not read yet: the source could not be read",
 };
 
 export const dialogs = {
@@ -69,7 +69,7 @@ export const dialogs = {
   editAction: "Change host",
   draft: "Changes go into a draft, which takes effect once you save it.",
   host: "Host",
-  hostHint: "A host such as shop.example. Of a URL, only its host counts.",
+  hostHint: "A host such as shop.example. If you enter a URL, only its host is used.",
   coverage: "Covers",
   coverages: [
     ["both", "Host and subdomains", "For example shop.example, www.shop.example and a.b.shop.example."],
@@ -105,7 +105,7 @@ export const apply = {
   notSaved: "The rules were not saved.",
   already: "Your rules are in effect already.",
   unsure: "The rules may have changed. Open this page again to see which are in effect.",
-  refused: "Someone has changed the rules meanwhile.",
+  refused: "Someone has changed the rules in the meantime.",
   undone: "The earlier rules are in effect again.",
   notUndone: "The earlier rules were not restored.",
   conflict: (by, at) => `${by === "" ? "Someone" : by} saved other rules (${at}) while you edited. Your draft now builds on those. Compare both, then save again.`,

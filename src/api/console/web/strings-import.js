@@ -82,7 +82,7 @@ export const text = {
   show: "Show",
   goesOn: "The import continues while this tab is open. Find it under Imports.",
   doneElsewhere: (made) => `Import finished: ${count(made, "link")} imported.`,
-  stoppedElsewhere: "The import stopped before its end.",
+  stoppedElsewhere: "The import stopped before it was finished.",
 };
 
 export const report = {

@@ -71,7 +71,7 @@ export const form = {
   tags: "Tags",
   tagsHint: "Separate tags with commas.",
   starts: "Starts",
-  startsHint: (zone) => `Not found until then. Leave empty to start now. Time zone: ${zone}.`,
+  startsHint: (zone) => `Returns 404 until then. Leave empty to start now. Time zone: ${zone}.`,
   expires: "Expires",
   expiresAt: "Expiry date",
   expiresChoices: {
@@ -102,14 +102,14 @@ export const form = {
   showDetails: "Show details",
   done: "Done",
   groupSlug: "Slug and reuse",
-  groupForm: "Form of the slug",
+  groupForm: "Slug format",
   groupStart: "Start and visit limit",
   groupLimits: "Schedule and visit limit",
   groupSchedule: "Schedule",
   groupRedirect: "Redirect",
   live: "The link redirects now.",
   expired: (when) => `The link expired on ${when} and does not redirect. Edit it to set another expiry.`,
-  startsOn: (when) => `The link redirects from ${when} on.`,
+  startsOn: (when) => `The link will redirect from ${when}.`,
   expiresOn: (when) => `Expires ${when}.`,
   neverExpires: "Never expires.",
   changed: (code) => `“${code}” saved.`,
@@ -218,7 +218,7 @@ export const exports = {
   begun: "Exporting…",
   progress: (links) => `Exporting: ${count(links, "link")} so far…`,
   done: (links) => `${count(links, "link")} exported to links.csv.`,
-  failed: "Export failed, no file was saved. Try again.",
+  failed: "Export failed. No file was saved. Try again.",
 };
 
 export const page = {

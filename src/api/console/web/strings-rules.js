@@ -96,8 +96,8 @@ export const conditions = {
 
 export const tryOut = {
   title: "Which destination would a visitor get?",
-  intro: "Describe a visitor, and leave empty what you do not know. This tries the saved rules, and counts no visit.",
-  introDraft: "Describe a visitor, and leave empty what you do not know. This tries the rules above before you save them, and counts no visit.",
+  intro: "Describe a visitor; leave unknown fields empty. This tests the saved rules and counts no visit.",
+  introDraft: "Describe a visitor; leave unknown fields empty. This tests the rules above before you save them and counts no visit.",
   device: "Device",
   devices: { none: "Unknown device", own: "This browser", android: "Android phone", ios: "iPhone (iOS)", windows: "Windows computer", macos: "Mac (macOS)", linux: "Linux computer", chromeos: "Chromebook (ChromeOS)" },
   languages: "Accepted languages",

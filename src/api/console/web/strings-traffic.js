@@ -155,7 +155,7 @@ export const periods = {
 
 export const usage = {
   share: "Share",
-  ownOnly: "Visits of the links that your key may see. The totals of the service need a key for the links of all apps and domains.",
+  ownOnly: "Visits of the links that your key may see. Totals of the whole service need a key for all apps and domains.",
   refresh: "Refresh",
   note: "Days are in UTC. Totals include visits to deleted links.",
   counting: "Unknown: the server is still counting.",
@@ -173,7 +173,7 @@ export const usage = {
   linksWith: (filters_) => `View all links of this ${filters_.join(" and ")}`,
   export: "Export CSV",
   nothingToSave: "There are no numbers to export.",
-  notSaved: "Export failed, no file was saved. Try again.",
+  notSaved: "Export failed. No file was saved. Try again.",
   thanBefore: "compared with the period before",
   beforePart: (number) => `The period before had ${number} up to the same hour.`,
   before: (number) => `The period before had ${number}.`,

@@ -23,7 +23,7 @@ export const breakdowns = {
   noneFilteredText: "Remove a filter, or choose a longer period.",
   pick: (name) => `Filter by ${name}`,
   more: (shown) => `The ${number(shown)} largest are shown. Export CSV has up to 500.`,
-  nothing: "Nothing known",
+  nothing: "No data",
   nothingText: {
     countries: "Countries need a geolocation database on the server.",
     cities: "Cities need a geolocation database on the server.",
@@ -68,5 +68,5 @@ export const exports = {
   cut: (name, most) => `Saved ${name}. Lists with more than ${number(most)} values contain only the largest.`,
   done: (visits, name) => `${count(visits, "visit")} exported to ${name}.`,
   doneInPart: (visits, name) => `${count(visits, "visit")} exported to ${name}. The file is incomplete: some visits could not be read, or are missing from other servers.`,
-  failed: "Export failed, no file was saved. Try again.",
+  failed: "Export failed. No file was saved. Try again.",
 };
