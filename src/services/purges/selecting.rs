@@ -386,12 +386,7 @@ impl Searcher {
     /// Begins a purge of links, and then deletes them.
     fn purge(&mut self, search: &mut Search<'_>, links: &[PurgedLink]) -> Result<(), NotSelected> {
         let id = search.id;
-        self.check_room(search.terms)?;
-        let purge = new_id().map_err(NotSelected::Failed)?;
-        let (_, at_ms) = self.redis.count_purge_fields(REDIS_TIMEOUT)?;
-        let list = PurgeList { at_ms, links: links.to_vec() };
-        locked(&self.registry).begin(purge, list).map_err(NotSelected::Failed)?;
-        let open = locked(&self.registry).ids(|_, entry| entry.is_open());
+        let (purge, open) = self.begin_purge(search.terms, links)?;
         let matched = search.counts.matched;
         locked(&self.selections).add_purge(id, purge, matched, |of_selection| open.contains(&of_selection))?;
         let mut deleted = Vec::new();
@@ -407,6 +402,20 @@ impl Searcher {
         drop(registry);
         self.eraser.unpark();
         result
+    }
+
+    /// Begins a purge of links of a selection, durably. Returns it, and all purges that are open then.
+    fn begin_purge(
+        &mut self,
+        terms: &PurgeSelection,
+        links: &[PurgedLink],
+    ) -> Result<(PurgeId, Vec<PurgeId>), NotSelected> {
+        self.check_room(terms)?;
+        let purge = new_id().map_err(NotSelected::Failed)?;
+        let (_, at_ms) = self.redis.count_purge_fields(REDIS_TIMEOUT)?;
+        let mut registry = locked(&self.registry);
+        registry.begin(purge, PurgeList { at_ms, links: links.to_vec() }).map_err(NotSelected::Failed)?;
+        Ok((purge, registry.ids(|_, entry| entry.is_open())))
     }
 
     /// Checks whether a purge of links of this selection may begin. A selection that only counts links needs none.

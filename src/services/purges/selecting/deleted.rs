@@ -11,10 +11,10 @@ use std::time::Instant;
 use carom_shards::Code;
 
 use super::{NotSelected, PIECE, READ_PER_SECOND, REDIS_TIMEOUT, Search, Searcher};
-use crate::services::purges::registry::{PurgeStage, locked, new_id};
+use crate::services::purges::registry::{PurgeStage, locked};
 use carom_limits::{PURGE_LINKS_MAX, SELECTED_OPEN_MAX};
+use carom_model::purge::PurgedLink;
 use carom_model::purge::selection::PurgeSelection;
-use carom_model::purge::{PurgeList, PurgedLink};
 use carom_model::replication::follow::StreamEntry;
 use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{Partition, State};
@@ -144,12 +144,7 @@ impl Searcher {
     }
 
     fn begin_purge_of_deleted(&mut self, search: &mut Search<'_>, links: &[PurgedLink]) -> Result<(), NotSelected> {
-        self.check_room(search.terms)?;
-        let purge = new_id().map_err(NotSelected::Failed)?;
-        let (_, at_ms) = self.redis.count_purge_fields(REDIS_TIMEOUT)?;
-        let list = PurgeList { at_ms, links: links.to_vec() };
-        locked(&self.registry).begin(purge, list).map_err(NotSelected::Failed)?;
-        let open = locked(&self.registry).ids(|_, entry| entry.is_open());
+        let (purge, open) = self.begin_purge(search.terms, links)?;
         let count = links.len() as u64;
         let is_open = |of_selection| open.contains(&of_selection);
         locked(&self.selections).add_purge_of_deleted(search.id, purge, count, is_open)?;
