@@ -45,7 +45,7 @@ export async function show(main, context) {
   return { update };
 }
 
-/** What stands in place of the cards until the link is there: boxes of about their sizes. */
+/** Returns empty boxes of about the sizes of the cards. They are shown while the link loads. */
 function placeholder() {
   const box = (lines) => h("div", { class: "card" }, h("div", { class: "loading", "aria-hidden": "true" }, Array.from({ length: lines }, () => h("div", { class: "skeleton" }))));
   return [h("div", { class: "card" }, loadingState(2)), h("div", { class: "link-page" }, h("div", { class: "stack" }, box(3), box(10)), h("div", { class: "stack" }, box(11)))];
