@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 pub use socket2::Socket;
 use socket2::{Domain, Protocol, SockFilter, Type};
@@ -10,6 +11,13 @@ use carom_limits::{SEND_BUFFER_LEN, SEND_TIME_MAX, UNSENT_LEN};
 
 /// Connections that may wait to be accepted. The kernel caps this at `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
+
+/// Longest time in which the kernel still closes the sockets of a process that was killed: it ends the requests of the
+/// process's rings first, after the process is gone.
+const CLOSING_MAX: Duration = Duration::from_secs(2);
+
+/// Interval between two tries of an address that is in use.
+const RETRY_EVERY: Duration = Duration::from_millis(10);
 
 /// A socket of a listener.
 #[derive(Debug)]
@@ -70,7 +78,8 @@ pub fn take_inherited(
 }
 
 /// Reserves an address: one socket for each of `count` cores, bound but not listening yet, so that no client gets in
-/// before the links are in memory. Port 0 becomes a free port, common to all of them.
+/// before the links are in memory. Port 0 becomes a free port, common to all of them. Waits up to [`CLOSING_MAX`] for an
+/// address that is in use.
 ///
 /// # Errors
 /// If the address is in use, not of this machine, or not permitted.
@@ -78,7 +87,13 @@ pub fn bind(address: SocketAddr, count: usize) -> io::Result<(SocketAddr, Vec<So
     // SO_REUSEPORT would silently share a port with another process of the same user. This first bind, without that
     // option, fails if anything listens on the port.
     let probe = socket(address)?;
-    probe.bind(&address.into())?;
+    let began = Instant::now();
+    while let Err(error) = probe.bind(&address.into()) {
+        if error.kind() != io::ErrorKind::AddrInUse || began.elapsed() >= CLOSING_MAX {
+            return Err(error);
+        }
+        std::thread::sleep(RETRY_EVERY);
+    }
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
     drop(probe);
     let sockets = (0..count)
@@ -141,7 +156,6 @@ pub(super) fn refuse_new(socket: &Socket) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::net::{Ipv4Addr, TcpStream};
-    use std::time::Duration;
 
     fn loopback() -> SocketAddr {
         (Ipv4Addr::LOCALHOST, 0).into()
@@ -153,6 +167,17 @@ mod tests {
         assert_ne!(address.port(), 0);
         open(&sockets[0]).unwrap();
         assert_eq!(bind(address, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn a_port_that_becomes_free_is_waited_for() {
+        let (address, held) = bind(loopback(), 1).unwrap();
+        open(&held[0]).unwrap();
+        let waiting = std::thread::spawn(move || bind(address, 1).map(|(address, _)| address));
+        // The other thread has tried by then, unless the machine is busy.
+        std::thread::sleep(5 * RETRY_EVERY);
+        drop(held);
+        assert_eq!(waiting.join().unwrap().unwrap(), address);
     }
 
     #[test]
