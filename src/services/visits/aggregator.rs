@@ -44,7 +44,7 @@ use carom_model::visits::batches::{FleetCounts, OriginBatches};
 use carom_model::visits::history::VisitHistory;
 use carom_model::visits::origins::OriginSlot;
 use carom_model::visits::tally::{Subject, Tally, VisitCounts, name_of_day};
-use carom_store::links::{Ended, Links, StoreError, VisitRow};
+use carom_store::links::{Ended, Links, RowPlace, StoreError, VisitRow};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 
@@ -485,23 +485,32 @@ impl VisitAggregator {
         ranked.into_iter().take(count).map(|(code, _)| code).collect()
     }
 
-    /// Returns the number of visits of a subject, as of the last time the rings were emptied.
-    pub(super) fn counts(&self, subject: Subject) -> Result<VisitCounts, StoreError> {
-        let mut counts = VisitCounts::default();
-        for row in self.links.visits_of(&subject.name())? {
-            if self.is_live(&row) {
+    /// Returns the number of visits of each subject, as of the last time the rings were emptied.
+    pub(super) fn counts(&self, subjects: &[Subject]) -> Result<Vec<VisitCounts>, StoreError> {
+        let wanted: Vec<Vec<u8>> = subjects.iter().map(Subject::name).collect();
+        let mut names = wanted.clone();
+        names.sort_unstable();
+        names.dedup();
+        let mut stored = vec![VisitCounts::default(); names.len()];
+        self.links.visits_of_each(&names, |at, place, value| {
+            if self.is_live(place) {
                 // Both forms of a row begin with the counts.
-                counts.add(VisitCounts::decode(&mut &row.value[..]).ok_or_else(|| damaged(&row))?);
+                stored[at].add(VisitCounts::decode(&mut &value[..]).ok_or_else(|| damaged(&names[at]))?);
             }
+            Ok(())
+        })?;
+        let stored_of = |name: &Vec<u8>| names.binary_search(name).map(|at| stored[at]).unwrap_or_default();
+        let mut counts: Vec<VisitCounts> = wanted.iter().map(stored_of).collect();
+        for (_, tally) in self.not_stored() {
+            subjects.iter().zip(&mut counts).for_each(|(subject, counts)| counts.add(tally.counts(subject)));
         }
-        self.not_stored().for_each(|(_, tally)| counts.add(tally.counts(&subject)));
         Ok(counts)
     }
 
     /// True if a row counts. Then its log has a mark, its slot has had no other origin since, and no snapshot of its
     /// origin has replaced it or is unfinished. Visits from before an import always count.
-    fn is_live(&self, row: &VisitRow) -> bool {
-        let (place, table) = (row.place, self.fleet.table());
+    fn is_live(&self, place: RowPlace) -> bool {
+        let table = self.fleet.table();
         let counts = || table.is_counted(place.slot) && place.is_since(table.since(place.slot));
         place.is_earlier() || place.log <= self.folded && counts()
     }
@@ -523,7 +532,7 @@ impl VisitAggregator {
     pub(super) fn stored(&self, name: &[u8]) -> Result<VisitHistory, StoreError> {
         let mut history = VisitHistory::default();
         for row in self.links.visits_of(name)? {
-            if self.is_live(&row) {
+            if self.is_live(row.place) {
                 add_stored(&mut history, &row)?;
             }
         }
@@ -554,7 +563,7 @@ impl VisitAggregator {
             hosts.into_iter().for_each(|(host, count)| *all.entry(host).or_default() += count);
         };
         for row in self.links.visits_between(&name_of_day(*days.start()), &name_of_day(*days.end()))? {
-            if self.is_live(&row) {
+            if self.is_live(row.place) {
                 let mut history = VisitHistory::default();
                 add_stored(&mut history, &row)?;
                 add(history.all.hosts);

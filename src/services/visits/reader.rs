@@ -124,10 +124,8 @@ impl VisitReader {
     fn counts_so_far(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
         let mut counts = Vec::with_capacity(codes.len());
         for some in codes.chunks(COUNTED_PER_LOCK) {
-            let aggregator = self.aggregator();
-            for code in some {
-                counts.push(aggregator.counts(Subject::Link(*code))?);
-            }
+            let subjects: Vec<Subject> = some.iter().copied().map(Subject::Link).collect();
+            counts.extend(self.aggregator().counts(&subjects)?);
         }
         Ok(counts)
     }

@@ -55,6 +55,10 @@ const TAIL_LEN: usize = 8;
 /// The end of all keys.
 const END_OF_ROWS: [u8; 16] = [0xff; 16];
 
+/// Rows of other subjects that a pass over some subjects reads before it looks up the next subject instead, which takes
+/// about as long.
+const ROWS_PASSED_MAX: usize = 16;
+
 /// Size of a data block, in bytes. The rows for the page of a link are adjacent.
 const BLOCK_BYTES: u32 = 4 * 1024;
 
@@ -321,6 +325,47 @@ impl Links {
         self.visits.prefix(prefix).filter_map(|guard| read(guard).transpose()).collect()
     }
 
+    /// Reads all rows of subjects in one pass, and passes each on with the index of its subject. The names of the subjects
+    /// ascend. Where they are close together in the order of names, a row costs a tenth of what [`Links::visits_of`] does.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they cannot be read, or that of `found`.
+    pub fn visits_of_each(
+        &self,
+        names: &[Vec<u8>],
+        mut found: impl FnMut(usize, RowPlace, &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        debug_assert!(names.is_sorted(), "rows of some subjects would be passed over");
+        let Some(last) = names.last() else { return Ok(()) };
+        let behind = [&last[..], &[END + 1]].concat();
+        let rows_from = |name: &[u8]| {
+            let range = (Bound::Included([name, &[END]].concat()), Bound::Excluded(behind.clone()));
+            self.visits.range(range)
+        };
+        let (mut at, mut passed, mut rows) = (0, 0, rows_from(&names[0]));
+        while let Some(guard) = rows.next() {
+            let (key, value) = guard.into_inner()?;
+            let Some((name, place)) = parts_of(&key) else { continue };
+            while names.get(at).is_some_and(|wanted| wanted[..] < *name) {
+                at += 1;
+            }
+            match names.get(at) {
+                Some(wanted) if wanted[..] == *name => {
+                    passed = 0;
+                    found(at, place, &value)?;
+                }
+                Some(wanted) => {
+                    passed += 1;
+                    if passed == ROWS_PASSED_MAX {
+                        (passed, rows) = (0, rows_from(wanted));
+                    }
+                }
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the visits that a link had before its import, or a sum of such visits; `None` without any.
     ///
     /// # Errors
@@ -511,5 +556,44 @@ mod tests {
         links.commit(batch).unwrap();
         assert_eq!(links.visits_ended().unwrap(), ended[1..]);
         assert_eq!(places(links.visits_of(b"a").unwrap()), [of_a[0], of_a[2], of_a[3]]);
+    }
+    #[test]
+    fn one_pass_finds_the_rows_of_each_subject() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let mut batch = links.batch();
+        // Of every third subject there are no rows, and of every seventh there are many.
+        let rows_of = |number: u32| {
+            if number.is_multiple_of(3) {
+                0
+            } else if number.is_multiple_of(7) {
+                40
+            } else {
+                2
+            }
+        };
+        let name = |number: u32| format!("a{number:03}").into_bytes();
+        for number in 0..300 {
+            for hour in 0..rows_of(number) {
+                batch.put_visits(&name(number), RowPlace { hour, slot: 0, log: 1 }, &number.to_be_bytes());
+            }
+        }
+        batch.end_visits(&Ended { code: Code::parse(b"a010").unwrap(), number: 1 });
+        links.commit(batch).unwrap();
+        for step in [1, 2, 5, 50, 299] {
+            let numbers: Vec<u32> = (0..310).step_by(step).collect();
+            let names: Vec<Vec<u8>> = numbers.iter().map(|number| name(*number)).collect();
+            let mut found = vec![0; names.len()];
+            let count = |at: usize, _: RowPlace, value: &[u8]| {
+                assert_eq!(value, numbers[at].to_be_bytes());
+                found[at] += 1;
+                Ok(())
+            };
+            links.visits_of_each(&names, count).unwrap();
+            let expected: Vec<u32> =
+                numbers.iter().map(|number| if *number < 300 { rows_of(*number) } else { 0 }).collect();
+            assert_eq!(found, expected, "{step}");
+        }
+        links.visits_of_each(&[], |_, _, _| panic!("no subject has rows")).unwrap();
     }
 }

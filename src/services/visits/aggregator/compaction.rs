@@ -45,7 +45,7 @@ impl VisitAggregator {
             self.damaged(&what);
             self.search.has_gap = true;
         }
-        let counted: Vec<&VisitRow> = rows.iter().filter(|row| self.is_live(row)).collect();
+        let counted: Vec<&VisitRow> = rows.iter().filter(|row| self.is_live(row.place)).collect();
         counted.iter().for_each(|row| self.top_links.add_row(&row.name, row.place.is_merged(), &row.value));
         let mut batch = self.links.batch();
         let disused = rows.iter().filter(|row| self.is_disused(row));
@@ -63,7 +63,7 @@ impl VisitAggregator {
     }
 
     fn merge_rows(&mut self, name: &[u8]) -> Result<(), StoreError> {
-        let may_merge = |row: &VisitRow| !row.place.is_earlier() && self.is_live(row);
+        let may_merge = |row: &VisitRow| !row.place.is_earlier() && self.is_live(row.place);
         let rows = match self.links.visits_of(name) {
             // The others are in a damaged block: this subject stays as it is.
             Err(StoreError::Damaged(_)) => return Ok(()),

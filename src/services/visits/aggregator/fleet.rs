@@ -198,8 +198,8 @@ impl VisitAggregator {
         let (own, subject) = (self.fleet.own_slot(), Subject::Link(code));
         let mut counts = VisitCounts::default();
         for row in self.links.visits_of(&subject.name())? {
-            if row.place.slot == own && !row.place.is_earlier() && self.is_live(&row) {
-                counts.add(VisitCounts::decode(&mut &row.value[..]).ok_or_else(|| damaged(&row))?);
+            if row.place.slot == own && !row.place.is_earlier() && self.is_live(row.place) {
+                counts.add(VisitCounts::decode(&mut &row.value[..]).ok_or_else(|| damaged(&row.name))?);
             }
         }
         let tallies = self.folds.iter().flat_map(|fold| &fold.tallies).chain(&self.tallies);

@@ -73,7 +73,7 @@ impl Node {
 
     fn total(&self, name: &str) -> u64 {
         let history = self.aggregator.history(Subject::Link(code(name))).unwrap();
-        let counts = self.aggregator.counts(Subject::Link(code(name))).unwrap();
+        let counts = self.aggregator.counts(&[Subject::Link(code(name))]).unwrap()[0];
         assert_eq!(history.days.values().map(|counts| counts.total).sum::<u64>(), counts.total);
         assert_eq!((history.all.counts, history.all.counts.bots), (counts, counts.total));
         counts.total
@@ -467,5 +467,5 @@ fn another_directory_is_another_origin() {
     let mut again = VisitAggregator::open(&visits, links, Vec::new(), channel().1, Arc::default()).unwrap();
     again.identify(OriginId(11), "n1").unwrap();
     assert_eq!(again.own_origin(), (OriginId(7), 1));
-    assert_eq!(again.counts(Subject::Link(code("abc"))).unwrap().total, 8);
+    assert_eq!(again.counts(&[Subject::Link(code("abc"))]).unwrap()[0].total, 8);
 }

@@ -48,7 +48,7 @@ impl TestAggregator {
         let history = self.aggregator.history(Subject::Link(code(name))).unwrap();
         assert_eq!(history.days.values().map(|counts| counts.total).sum::<u64>(), history.all.counts.total);
         assert_eq!(history.hours.values().map(|counts| counts.bots).sum::<u64>(), history.all.counts.total);
-        let counts = self.aggregator.counts(Subject::Link(code(name))).unwrap();
+        let counts = self.aggregator.counts(&[Subject::Link(code(name))]).unwrap()[0];
         assert_eq!(counts, history.all.counts);
         counts.total
     }
@@ -191,7 +191,7 @@ fn counts_that_cannot_be_read_are_said_and_kept() {
     }
     assert!(tested.aggregator.links.visits_of(b"abc").unwrap().len() >= ROWS_MANY, "nothing was put together");
     assert!(matches!(tested.aggregator.history(Subject::Link(code("abc"))), Err(StoreError::Damaged(_))));
-    assert!(matches!(tested.aggregator.counts(Subject::Link(code("abc"))), Err(StoreError::Damaged(_))));
+    assert!(matches!(tested.aggregator.counts(&[Subject::Link(code("abc"))]), Err(StoreError::Damaged(_))));
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn links_stand_in_the_order_of_their_visits() {
     let ranking = |tested: &mut TestAggregator| -> Vec<String> {
         tested.aggregator.now_ms += RANKED_FOR_MS;
         let codes = tested.aggregator.take_candidates().unwrap();
-        let counts = codes.iter().map(|code| tested.aggregator.counts(Subject::Link(*code)).unwrap());
+        let counts = codes.iter().map(|code| tested.aggregator.counts(&[Subject::Link(*code)]).unwrap()[0]);
         let counted: Vec<_> = codes.iter().copied().zip(counts).collect();
         tested.aggregator.rank(counted.into_iter());
         assert!(tested.aggregator.take_candidates().is_none());
@@ -256,7 +256,7 @@ fn earlier_visits_count_once_and_stay_apart() {
     let mut batch = tested.aggregator.links.batch();
     batch.put_earlier_visits(&name, earlier);
     tested.aggregator.links.commit(batch).unwrap();
-    let total = |tested: &TestAggregator| tested.aggregator.counts(Subject::Link(code("abc"))).unwrap().total;
+    let total = |tested: &TestAggregator| tested.aggregator.counts(&[Subject::Link(code("abc"))]).unwrap()[0].total;
     for hour in 0..100 {
         assert_eq!(total(&tested), 50 + hour);
         tested.visit("abc", 1);
@@ -301,7 +301,7 @@ fn invented_referrers_take_no_more_memory_than_there_is_for_visits() {
     );
     assert!(tested.aggregator.stats.referrers_dropped.get() > 0, "what is not kept is counted");
     assert_eq!(
-        tested.aggregator.counts(Subject::All).unwrap().total,
+        tested.aggregator.counts(&[Subject::All]).unwrap()[0].total,
         told,
         "each visit counts, with its referrer or without"
     );
