@@ -333,9 +333,13 @@ impl ServiceHandle {
         if request.needs_all_links() && !self.stores_all_links() {
             return Err(NO_LISTS);
         }
-        let ListQueues { pages, searches, .. } = &self.context.lists;
-        let queue = if request.may_take_long() { searches } else { pages };
-        queue.try_send(request).map_err(|error| refusal(&error))?;
+        let ListQueues { pages, searches, orders, .. } = &self.context.lists;
+        if request.is_unindexed() {
+            orders.try_send((Instant::now(), request)).map_err(|error| refusal(&error))?;
+        } else {
+            let queue = if request.may_take_long() { searches } else { pages };
+            queue.try_send(request).map_err(|error| refusal(&error))?;
+        }
         waiter.answer().await.ok_or(LATE)
     }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::time::Instant;
 
 use carom_shards::DomainId;
 
@@ -106,6 +107,11 @@ impl ListRequest {
         !matches!(self, ListRequest::Referrers { .. })
     }
 
+    /// True for a list in an order without an index, which may take seconds.
+    pub fn is_unindexed(&self) -> bool {
+        matches!(self, ListRequest::Links(query, _) if query.is_unindexed())
+    }
+
     /// True if the request may read links one by one.
     pub fn may_take_long(&self) -> bool {
         match self {
@@ -129,6 +135,8 @@ pub struct ListQueues {
     pub pages: SyncSender<ListRequest>,
     /// Queue for queries that may take long.
     pub searches: SyncSender<ListRequest>,
+    /// Queue for lists in an order without an index, with the instant of each request.
+    pub orders: SyncSender<(Instant, ListRequest)>,
     /// Queue to the thread that lists single visits; `None` without a visit log.
     pub visits: Option<VisitLogQueue>,
     /// Queue to the thread that reads the event log; `None` without one.

@@ -239,10 +239,7 @@ fn list_limits() -> Rows {
         ),
         ("Time for one page otherwise", time(carom_limits::LIST_TIME_MAX)),
         ("Links that are sorted at once by destination, title or visits", number(carom_limits::LIST_SORTED_MAX as u64)),
-        (
-            "Time for one page of a longer list by destination, title or visits",
-            time(carom_limits::SEARCH_TIME_MAX * carom_limits::LIST_ORDER_TIME_FACTOR),
-        ),
+        ("Time for one page of a longer list by destination, title or visits", time(carom_limits::LIST_ORDER_TIME_MAX)),
         ("Links of all tags that can be sorted by visits", number(carom_limits::TAGS_SORTED_LINKS_MAX)),
         ("Links of a request for visits by day", number(carom_limits::VISIT_DAYS_LINKS_MAX as u64)),
         ("Days of each link in its response", number(u64::from(carom_limits::VISIT_DAYS_MAX))),

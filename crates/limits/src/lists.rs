@@ -70,9 +70,9 @@ pub const SEARCH_REPLAYED_MAX: usize = 500_000;
 /// Minimum memory for search signatures, in bytes: enough for some 80,000 links.
 pub const SEARCH_MEMORY_MIN: u64 = 1 << 20;
 
-/// A page in an order without an index, of a list that is too long to sort, takes up to this many times
-/// [`SEARCH_TIME_MAX`]: two seconds, in which a node reads some million links.
-pub const LIST_ORDER_TIME_FACTOR: u32 = 8;
+/// Time limit for a page in an order without an index, of a list that is too long to sort. A node reads some million links in
+/// that time, and the client still gets an answer before [`crate::ANSWER_TIME_MAX`].
+pub const LIST_ORDER_TIME_MAX: Duration = Duration::from_secs(8);
 
 /// Maximum number of links that are sorted for one page, in an order without an index: 30 ms.
 pub const LIST_SORTED_MAX: usize = 2_500;
@@ -95,3 +95,9 @@ pub const SEARCH_QUEUE_LEN: usize = 16;
 
 /// Threads for searches. A single one leaves the CPUs to redirects.
 pub const SEARCHERS: usize = 1;
+
+/// Queries in an order without an index that may wait. Most of them take some milliseconds.
+pub const ORDER_QUEUE_LEN: usize = 16;
+
+/// Threads for orders without an index: while one of them reads a long list, the other one sorts short lists.
+pub const ORDERERS: usize = 2;

@@ -289,6 +289,11 @@ impl ListQuery {
         self.order.field == OrderField::DateCreated && !self.filter.reads_records()
     }
 
+    /// True if no index has the order, and the store neither.
+    pub fn is_unindexed(&self) -> bool {
+        !matches!(self.order.field, OrderField::DateCreated | OrderField::ShortCode)
+    }
+
     /// Returns a hash that identifies the list. A cursor is valid for one list only. Of [`Filter::term_domains`], only the
     /// default domain counts: the others, which may be thousands, follow from the term and the scope.
     pub fn key(&self) -> u64 {

@@ -11,7 +11,7 @@ use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json_text, to_json};
 use crate::bridge::ListRequest;
 use carom_limits::{
-    LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_ORDER_TIME_FACTOR, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_TIME_MAX,
+    LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_ORDER_TIME_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_TIME_MAX,
     SEARCH_TERM_MAX, SEARCH_TIME_MAX,
 };
 use carom_model::access::{AppName, Scope};
@@ -159,7 +159,7 @@ pub(in crate::api) fn failed(failure: ListFailure) -> Problem {
             "orderBy",
             format!(
                 "cannot sort this list: reading its links takes longer than {} s. Narrow it with tags[], startDate and endDate, or use dateCreated or shortCode",
-                (SEARCH_TIME_MAX * LIST_ORDER_TIME_FACTOR).as_secs()
+                LIST_ORDER_TIME_MAX.as_secs()
             ),
         ),
         ListFailure::TooDeep => invalid(

@@ -214,7 +214,13 @@ pub(super) mod tests {
             reader: sync_channel(1).0,
             pages: Arc::new(Pages::plain()),
             page_reader: sync_channel(1).0,
-            lists: ListQueues { pages: sync_channel(1).0, searches: sync_channel(1).0, visits: None, events: None },
+            lists: ListQueues {
+                pages: sync_channel(1).0,
+                searches: sync_channel(1).0,
+                orders: sync_channel(1).0,
+                visits: None,
+                events: None,
+            },
             jobs: JobQueues {
                 pictures: sync_channel(1).0,
                 documents: sync_channel(1).0,

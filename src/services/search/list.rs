@@ -35,13 +35,13 @@ const CANDIDATES_SORTED_MAX: usize = 25_000;
 /// Longest time spent on finding out whether a search has at most [`CANDIDATES_SORTED_MAX`] candidates.
 const CANDIDATES_COUNT_TIME_MAX: Duration = Duration::from_millis(100);
 
-/// The most links that are scanned for each page by descending visits: some 0.2 s, because reading the visits of a link takes
-/// 4 µs. The first pages of a longer list come from the ranking of the most visited links.
-const SCANNED_FIRST_MAX: u64 = if cfg!(test) { 2_600 } else { 50_000 };
+/// The most links that are scanned for each page by descending visits: 0.2 to 0.4 s, because reading a link and its visits
+/// takes 2 to 4 µs. The first pages of a longer list come from the ranking of the most visited links.
+const SCANNED_FIRST_MAX: u64 = if cfg!(test) { 2_600 } else { 100_000 };
 
-/// The most links of which a scan by visits ends in time: 300,000 took 1.25 s. By descending visits, a longer list ends with
-/// the ranking.
-const SCANNED_MAX: u64 = if cfg!(test) { 2_800 } else { 400_000 };
+/// The most links of which a scan by visits ends in [`carom_limits::LIST_ORDER_TIME_MAX`] also on a slow machine. By descending
+/// visits, a longer list ends with the ranking.
+const SCANNED_MAX: u64 = if cfg!(test) { 2_800 } else { 2_000_000 };
 
 /// A query for one page, and the data to answer it from.
 pub(super) struct Finder<'a> {
@@ -52,6 +52,8 @@ pub(super) struct Finder<'a> {
     pub(super) now_ms: u64,
     /// Longest time to scan links one by one.
     pub(super) time_max: Duration,
+    /// Longest time to scan a list in an order without an index.
+    pub(super) order_time_max: Duration,
 }
 
 /// Sort keys of links for orders that no index has.
@@ -291,8 +293,10 @@ impl Finder<'_> {
             return Ok(answer);
         }
         let mut answer = self.sorted()?;
-        // The ranking has only a part of what a filter selects, so a scan comes first if it is likely to end in time.
-        let scans_first = !is_ranked || scan_len.is_some_and(|len| len <= SCANNED_MAX);
+        // The ranking has only a part of what a filter selects, so a scan comes first if it is likely to end in time. It also
+        // comes first while the ranking has only a part of all links.
+        let scans_first =
+            !is_ranked || scan_len.is_some_and(|len| len <= SCANNED_MAX) || is_all && !self.visits.ranks_all();
         if scans_first && answer == Err(ListFailure::TooManyToSort) {
             answer = self.scanned()?;
         }
@@ -322,8 +326,13 @@ impl Finder<'_> {
         }
         let Some(codes) = self.visits.most_visited(LIST_SORTED_MAX, without_bots)? else { return Ok(None) };
         let is_all = query.filter == Filter::default();
-        if let Some(total) = scan_len.filter(|len| is_all && (codes.len() as u64..=SCANNED_MAX).contains(len)) {
-            return if self.visits.ranks_all() { self.first_of_all(&codes, total) } else { Ok(None) };
+        if let Some(total) = scan_len.filter(|len| is_all && *len >= codes.len() as u64) {
+            if !self.visits.ranks_all() {
+                return Ok(None);
+            }
+            if total <= SCANNED_MAX {
+                return self.first_of_all(&codes, total);
+            }
         }
         let (links, total) = self.among(&codes, usize::try_from(offset).unwrap_or(usize::MAX));
         let behind = offset.saturating_add(query.per_page as u64);

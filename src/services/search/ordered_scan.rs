@@ -17,7 +17,7 @@ use super::filter::LinkFilter;
 use super::list::{Finder, len_max, runs};
 use crate::bridge::LinksAnswer;
 use crate::services::threads::priority::PacedLoop;
-use carom_limits::{LIST_ORDER_TIME_FACTOR, LIST_SORTED_MAX};
+use carom_limits::LIST_SORTED_MAX;
 use carom_model::link::record::{self, LinkRef, RecordRef};
 use carom_model::query::{Behind, Cursor, Filter, LinkPosition, ListFailure, ListPage, OrderField, SORT_KEY_LEN_MAX};
 use carom_model::visits::tally::VisitCounts;
@@ -234,14 +234,14 @@ impl Finder<'_> {
     /// Offers all matching links. Returns false if the time is over before all links were read.
     fn scan(&self, first: &mut FirstLinks) -> Result<bool, StoreError> {
         let query = self.query;
-        let (start, time_max) = (Instant::now(), self.time_max * LIST_ORDER_TIME_FACTOR);
+        let start = Instant::now();
         let (view, (source, _)) = self.catalog.view_with_counts(|counts| ScanSource::of(&query.filter, counts));
         let mut filter = LinkFilter::new(&query.filter, self.visits, self.now_ms);
         let (mut small, mut ascii) = (String::new(), [0; CODE_KEY_LEN_MAX]);
         let (mut uncounted, mut paced): (Vec<LinkPosition>, _) = (Vec::new(), PacedLoop::default());
         for (looked, record) in source.records(&view, &query.filter).enumerate() {
             paced.step();
-            if looked % LOOKS_PER_CLOCK == LOOKS_PER_CLOCK - 1 && start.elapsed() >= time_max {
+            if looked % LOOKS_PER_CLOCK == LOOKS_PER_CLOCK - 1 && start.elapsed() >= self.order_time_max {
                 return Ok(false);
             }
             let Some((code, value, listed)) = record? else { continue };

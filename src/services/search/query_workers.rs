@@ -22,8 +22,8 @@ use crate::bridge::{Answer, HostCounts, LinksAnswer, ListQueues, ListRequest, Ma
 use crate::services::threads::pool;
 use crate::services::threads::priority::{Priority, pause_if_due};
 use carom_limits::{
-    LIST_QUEUE_LEN, LIST_SORTED_MAX, LIST_TIME_MAX, LISTERS, PURGE_LINKS_MAX, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN,
-    SEARCH_TIME_MAX, SEARCHERS,
+    ANSWER_TIME_MAX, LIST_ORDER_TIME_MAX, LIST_QUEUE_LEN, LIST_SORTED_MAX, LIST_TIME_MAX, LISTERS, ORDER_QUEUE_LEN,
+    ORDERERS, PURGE_LINKS_MAX, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX, SEARCHERS,
 };
 use carom_model::purge::{EndedPage, EndedPlace, EndedSelector};
 use carom_model::query::{
@@ -63,13 +63,21 @@ pub struct ListerSetup {
 /// If the operating system cannot start a thread.
 pub fn start(setup: &ListerSetup) -> io::Result<(ListQueues, Vec<JoinHandle<()>>)> {
     let lister = Lister { setup: setup.clone(), robots: Arc::default() };
-    let also = lister.clone();
+    let [searcher, orderer] = [lister.clone(), lister.clone()];
     let (pages, mut threads) =
         pool::start(Priority::Urgent, "list", LISTERS, LIST_QUEUE_LEN, move |request| lister.answer(request))?;
     let (searches, more) =
-        pool::start(Priority::Long, "search", SEARCHERS, SEARCH_QUEUE_LEN, move |request| also.answer(request))?;
+        pool::start(Priority::Long, "search", SEARCHERS, SEARCH_QUEUE_LEN, move |request| searcher.answer(request))?;
     threads.extend(more);
-    Ok((ListQueues { pages, searches, visits: None, events: None }, threads))
+    let order = move |(asked, request): (Instant, ListRequest)| {
+        // Otherwise the client has its answer already, and the next ones would wait for nothing.
+        if asked.elapsed() < ANSWER_TIME_MAX {
+            orderer.answer(request);
+        }
+    };
+    let (orders, more) = pool::start(Priority::Long, "order", ORDERERS, ORDER_QUEUE_LEN, order)?;
+    threads.extend(more);
+    Ok((ListQueues { pages, searches, orders, visits: None, events: None }, threads))
 }
 
 /// Lines of a `robots.txt`, and the number of changes of crawlable links when they were made.
@@ -126,7 +134,8 @@ impl Lister {
     fn links(&self, query: &ListQuery) -> Result<LinksAnswer, StoreError> {
         let time_max = if query.is_by_index() { LIST_TIME_MAX } else { SEARCH_TIME_MAX };
         let ListerSetup { catalog, visits, .. } = &self.setup;
-        Finder { catalog, visits: &**visits, query, now_ms: unix_ms(), time_max }.find()
+        Finder { catalog, visits: &**visits, query, now_ms: unix_ms(), time_max, order_time_max: LIST_ORDER_TIME_MAX }
+            .find()
     }
 
     fn tags(&self, query: &TagQuery) -> Result<TagsAnswer, StoreError> {

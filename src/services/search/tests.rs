@@ -212,7 +212,14 @@ fn long_lists_say_what_they_do_not_know_and_go_on() {
         let query = ListQuery { per_page: 2, page, ..query(filter.clone(), OrderField::Visits) };
         // A search with no time cannot sort its matches.
         let time_max = Duration::ZERO;
-        let finder = Finder { catalog: &model.catalog, visits: &ranked, query: &query, now_ms: 50, time_max };
+        let finder = Finder {
+            catalog: &model.catalog,
+            visits: &ranked,
+            query: &query,
+            now_ms: 50,
+            time_max,
+            order_time_max: time_max,
+        };
         let Ok(found) = finder.find().unwrap() else { panic!("{query:?}") };
         assert!(!found.complete);
         let shown: Vec<String> = codes(&found).iter().map(Code::to_string).collect();
@@ -238,7 +245,8 @@ fn most_visited_first(model: &CatalogModel, visits: &dyn VisitSource) -> (Vec<Co
         let query = query(Filter::default(), OrderField::Visits);
         let query = ListQuery { per_page: 490, page, cursor, ..query };
         let time_max = Duration::from_secs(60);
-        let finder = Finder { catalog: &model.catalog, visits, query: &query, now_ms: 50, time_max };
+        let finder =
+            Finder { catalog: &model.catalog, visits, query: &query, now_ms: 50, time_max, order_time_max: time_max };
         finder.find().unwrap().unwrap()
     };
     let (mut by_number, mut by_cursor, mut cursor) = (Vec::new(), Vec::new(), None);
@@ -286,7 +294,14 @@ fn damaged_visits_of_a_link_leave_other_pages() {
     // The link comes last, as one without visits.
     let damaged = expected.remove(0);
     let (query, time_max) = (query(Filter::default(), OrderField::Visits), Duration::from_secs(60));
-    let finder = Finder { catalog: &model.catalog, visits: &DamagedAt(damaged), query: &query, now_ms: 50, time_max };
+    let finder = Finder {
+        catalog: &model.catalog,
+        visits: &DamagedAt(damaged),
+        query: &query,
+        now_ms: 50,
+        time_max,
+        order_time_max: time_max,
+    };
     let page = finder.find().unwrap().unwrap();
     assert_eq!(codes(&page), expected[..10]);
 }
@@ -299,7 +314,14 @@ fn lists_too_long_to_scan_end_with_the_ranking() {
     let ranked = Ranked(model.expected(&query.filter, query.order));
     let last = ListQuery { per_page: 500, page: 5, ..query };
     let time_max = Duration::from_secs(60);
-    let finder = Finder { catalog: &model.catalog, visits: &ranked, query: &last, now_ms: 50, time_max };
+    let finder = Finder {
+        catalog: &model.catalog,
+        visits: &ranked,
+        query: &last,
+        now_ms: 50,
+        time_max,
+        order_time_max: time_max,
+    };
     let page = finder.find().unwrap().unwrap();
     assert_eq!((page.total, page.complete, page.next.is_some()), (LIST_SORTED_MAX as u64, false, false));
     assert_eq!(codes(&page), ranked.0[2_000..2_500]);

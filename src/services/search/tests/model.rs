@@ -175,14 +175,23 @@ impl CatalogModel {
     }
 
     pub(super) fn find_within(&self, query: &ListQuery, time_max: Duration) -> LinksAnswer {
-        Finder { catalog: &self.catalog, visits: &ByCode, query, now_ms: 50, time_max }.find().unwrap()
+        Finder { catalog: &self.catalog, visits: &ByCode, query, now_ms: 50, time_max, order_time_max: time_max }
+            .find()
+            .unwrap()
     }
 
     /// Answers a query on a thread of this priority, by a scan of all links if `scans`. Returns how often the thread slept.
     pub(super) fn sleeps_of_find(&self, priority: Priority, query: ListQuery, scans: bool) -> u64 {
         let (catalog, time_max) = (Arc::clone(&self.catalog), Duration::from_secs(60));
         sleeps_of(priority, move || {
-            let finder = Finder { catalog: &catalog, visits: &ByCode, query: &query, now_ms: 50, time_max };
+            let finder = Finder {
+                catalog: &catalog,
+                visits: &ByCode,
+                query: &query,
+                now_ms: 50,
+                time_max,
+                order_time_max: time_max,
+            };
             let found = if scans { finder.scanned() } else { finder.find() };
             assert!(found.unwrap().is_ok());
         })
