@@ -71,6 +71,14 @@ struct Selection {
     searching_since_ms: Option<u64>,
 }
 
+impl Selection {
+    /// Adds a purge of its links, and forgets those that have ended. `is_open` is true for a purge that has not ended.
+    fn add_purge(&mut self, purge: PurgeId, is_open: impl Fn(PurgeId) -> bool) {
+        self.purges.retain(|purge| is_open(*purge));
+        self.purges.push(purge);
+    }
+}
+
 /// The selections that a node knows.
 #[derive(Debug)]
 pub(super) struct SelectionRegistry {
@@ -182,8 +190,7 @@ impl SelectionRegistry {
         is_open: impl Fn(PurgeId) -> bool,
     ) -> io::Result<()> {
         self.change(id, |selection| {
-            selection.purges.retain(|purge| is_open(*purge));
-            selection.purges.push(purge);
+            selection.add_purge(purge, is_open);
             (selection.stored.matched, selection.uncounted) = (matched, Some(purge));
         })
     }
@@ -201,8 +208,7 @@ impl SelectionRegistry {
         is_open: impl Fn(PurgeId) -> bool,
     ) -> io::Result<()> {
         self.change(id, |selection| {
-            selection.purges.retain(|purge| is_open(*purge));
-            selection.purges.push(purge);
+            selection.add_purge(purge, is_open);
             selection.stored.deleted_before += links;
             selection.counts.deleted_before = selection.stored.deleted_before;
         })
