@@ -109,8 +109,14 @@ book: ## Build docs/ as a website in target/book; needs mdBook
 	mdbook build docs
 
 .PHONY: lint
-lint: rust ## Check formatting and lints; warnings are errors
+lint: format-check clippy ## Check formatting and lints; warnings are errors
+
+.PHONY: format-check
+format-check: rust
 	cargo fmt --all --check
+
+.PHONY: clippy
+clippy: rust
 	cargo clippy --workspace $(SWITCHES) --all-targets --locked -- -D warnings
 	@echo 'the product, which has no switches for tests'
 	cargo check --workspace --locked
