@@ -213,6 +213,7 @@ impl Writer {
                 !must_sync || !self.unsynced || cfg!(feature = "faults"),
                 "clients would hear of an unsynced change"
             );
+            self.setup.stats.links_issued.add(writes.issued);
             self.setup.stats.store_updates.add(writes.states.len() as u64);
             count_outbox(&self.setup.stats, &self.outbox);
             let unread = &self.setup.stats.fleet.unread;

@@ -25,6 +25,8 @@ pub struct ActivitySample {
     pub cores: Vec<CoreSample>,
     /// Number of links created, changed and deleted.
     pub changes: u32,
+    /// Number of links created with generated codes.
+    pub issued: u32,
     /// Number of connections accepted.
     pub accepted: u32,
 }
@@ -53,12 +55,12 @@ impl Activity {
         self.lock().back().cloned()
     }
 
-    /// Returns the changes per second, averaged over the last minute.
-    pub fn changes_per_second(&self) -> f64 {
+    /// Returns the links with generated codes that were created per second, averaged over the last minute.
+    pub fn issued_per_second(&self) -> f64 {
         let samples = self.lock();
         let last = samples.iter().rev().take(SMOOTHED);
         let count = last.len().max(1);
-        last.map(|sample| f64::from(sample.changes)).sum::<f64>() / count as f64
+        last.map(|sample| f64::from(sample.issued)).sum::<f64>() / count as f64
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<ActivitySample>> {
@@ -73,11 +75,12 @@ mod tests {
     #[test]
     fn the_last_seconds_are_kept_and_the_rate_is_that_of_a_minute() {
         let activity = Activity::default();
-        assert_eq!((activity.samples().len(), activity.changes_per_second(), activity.last()), (0, 0.0, None));
+        assert_eq!((activity.samples().len(), activity.issued_per_second(), activity.last()), (0, 0.0, None));
         for number in 0..500 {
-            activity.add(ActivitySample { changes: if number >= 470 { 10 } else { 0 }, ..ActivitySample::default() });
+            let issued = if number >= 470 { 10 } else { 0 };
+            activity.add(ActivitySample { changes: 30, issued, ..ActivitySample::default() });
         }
-        assert_eq!((activity.samples().len(), activity.changes_per_second()), (KEPT, 5.0));
-        assert_eq!(activity.last().map(|last| last.changes), Some(10));
+        assert_eq!((activity.samples().len(), activity.issued_per_second()), (KEPT, 5.0));
+        assert_eq!(activity.last().map(|last| (last.changes, last.issued)), Some((30, 10)));
     }
 }

@@ -111,6 +111,8 @@ pub struct CoreStats {
 pub struct NodeStats {
     /// Links created and deleted.
     pub store_updates: Counter,
+    /// Links created with generated codes, also on other nodes if this node stores their links.
+    pub links_issued: Counter,
     /// Records read.
     pub store_selects: Counter,
     /// Failed reads and writes.

@@ -297,10 +297,10 @@ fn mean_micros(spread: &Spread) -> f64 {
     if spread.count() == 0 { 0.0 } else { spread.sum().as_secs_f64() * 1e6 / spread.count() as f64 }
 }
 
-/// Returns for how many seconds the codes of this length last at the rate of the last minute; `None` at a rate of
-/// zero.
+/// Returns for how many seconds the codes of this length last at the rate at which links with generated codes were
+/// created in the last minute; `None` at a rate of zero.
 fn lasts_seconds(node: &NodeStats) -> Option<u64> {
-    let rate = node.activity.changes_per_second();
+    let rate = node.activity.issued_per_second();
     (rate > 0.0).then(|| (node.issuer_remaining.get() as f64 / rate) as u64)
 }
 

@@ -91,6 +91,7 @@ impl Dropped {
 struct CounterTotals {
     cores: Vec<(u64, u64)>,
     changes: u64,
+    issued: u64,
     accepted: u64,
 }
 
@@ -99,6 +100,7 @@ impl CounterTotals {
         CounterTotals {
             cores: cores.iter().map(|core| (core.redirects.get(), core.misses.get())).collect(),
             changes: stats.store_updates.get(),
+            issued: stats.links_issued.get(),
             accepted: cores.iter().map(|core| core.accepted.get()).sum(),
         }
     }
@@ -112,6 +114,7 @@ impl CounterTotals {
                 .map(|(now, before)| CoreSample { redirects: rate(now.0, before.0), misses: rate(now.1, before.1) })
                 .collect(),
             changes: rate(self.changes, before.changes),
+            issued: rate(self.issued, before.issued),
             accepted: rate(self.accepted, before.accepted),
         }
     }
@@ -138,10 +141,10 @@ mod tests {
 
     #[test]
     fn a_late_look_is_no_burst() {
-        let before = CounterTotals { cores: vec![(100, 5), (0, 0)], changes: 10, accepted: 7 };
-        let now = CounterTotals { cores: vec![(700, 5), (30, 3)], changes: 40, accepted: 7 };
+        let before = CounterTotals { cores: vec![(100, 5), (0, 0)], changes: 10, issued: 4, accepted: 7 };
+        let now = CounterTotals { cores: vec![(700, 5), (30, 3)], changes: 40, issued: 10, accepted: 7 };
         let beat = now.since(&before, Duration::from_secs(3));
         let cores = vec![CoreSample { redirects: 200, misses: 0 }, CoreSample { redirects: 10, misses: 1 }];
-        assert_eq!(beat, ActivitySample { cores, changes: 10, accepted: 0 });
+        assert_eq!(beat, ActivitySample { cores, changes: 10, issued: 2, accepted: 0 });
     }
 }

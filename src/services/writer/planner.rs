@@ -279,6 +279,7 @@ impl<'o> CommitPlanner<'o> {
                 });
                 writes.created_with.extend(idempotency_entry(link_of(&before), link_of(&after), self.now_ms));
                 writes.note_unread(code, &before, &after);
+                writes.note_issued(&before, &after);
                 writes.note_earlier_visits(code, &before, &after, ended);
                 let state = if let CodeState::Held(state) = after { Some(state) } else { None };
                 // In a shared home of links, most codes that change have never been stored here.

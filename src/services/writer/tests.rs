@@ -30,6 +30,9 @@ fn answers_come_and_links_stay() {
     assert_eq!(answers[&6], CreateAnswer::Created);
     drop(queue);
     thread.join().unwrap();
+    // Neither slugs nor deletes use up a code.
+    assert_eq!(node.stats.links_issued.get(), 200);
+    assert!(node.stats.store_updates.get() > 200);
     drop(node);
     let (links, repairs) = Links::open(&dir.path().join("links"), KEY).unwrap();
     assert!(repairs.is_empty());

@@ -74,7 +74,7 @@ function tally(errors) {
 
 function lasts({ issuer }) {
   if (issuer.lastsSeconds === null) {
-    return text.noNewLinks;
+    return text.noneGenerated;
   }
   return issuer.lastsSeconds > CENTURY_SECONDS ? text.lastsLong : text.runsOutIn(duration(issuer.lastsSeconds));
 }

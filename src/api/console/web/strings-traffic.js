@@ -94,7 +94,7 @@ export const health = {
   left: "Slugs left",
   runsOut: "Runs out in",
   runsOutIn: (time) => `${time} at the current rate`,
-  noNewLinks: "Unknown: no new links in the last minute",
+  noneGenerated: "Unknown: no slugs generated in the last minute",
   allocationErrors: "Allocation errors",
   store: "Storage",
   writes: "Writes",

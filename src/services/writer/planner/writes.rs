@@ -12,7 +12,7 @@ use carom_model::access::idempotency::IdempotencyHash;
 use carom_model::events::LinkEvent;
 use carom_model::link::earlier_visits::{EarlierVisits, EndedVisits};
 use carom_model::link::history::Edit;
-use carom_model::link::{DueEvent, Link, UrlEntry, Version};
+use carom_model::link::{DueEvent, Link, Origin, UrlEntry, Version};
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::OutboxWrites;
 use carom_model::replication::rules;
@@ -180,6 +180,8 @@ pub struct Writes {
     pub unread_change: i64,
     /// Partitions to compare after an upgrade.
     pub compare_later: Vec<Partition>,
+    /// Number of links with generated codes that the commit creates.
+    pub issued: u64,
 }
 
 impl Writes {
@@ -193,6 +195,14 @@ impl Writes {
             self.unread.push((code, None));
             self.unread_change -= 1;
         }
+    }
+
+    /// Counts the link of a code if it is new and its code was generated. A node with a shared home does not store most
+    /// links before their first change, so a changed link is not new.
+    pub(super) fn note_issued(&mut self, before: &CodeState, after: &CodeState) {
+        let was_link = before.state().is_some_and(State::is_link);
+        let is_new = |link: &Link| !was_link && link.origin == Origin::Issued && link.version.edit == 0;
+        self.issued += u64::from(matches!(after, CodeState::Held(State::Link(link)) if is_new(link)));
     }
 
     /// Notes the visits from before an import that come or go with the link of a code. `ended` is true if the code was
@@ -222,7 +232,7 @@ impl Writes {
     }
 
     /// True if there is nothing to write. `limited`, `ended`, `earlier`, `created_with` and `edits` are filled only for
-    /// codes in `states`, and `unread_change` only changes with `unread`, so this need not check them.
+    /// codes in `states`, `issued` counts some of them, and `unread_change` only changes with `unread`, so this need not check them.
     pub fn is_empty(&self) -> bool {
         self.states.is_empty()
             && self.urls.is_empty()
