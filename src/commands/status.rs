@@ -178,7 +178,7 @@ fn render(before: &Value, now: &Value, time: Duration, url: &str, width: Option<
     );
     render_cores(&mut page, before, now, time, width);
     bypass::render_cores(&mut page, before, now, time, width);
-    render_node(&mut page, now, rate("/store/update"), width);
+    render_node(&mut page, now, width);
     render_alarms(&mut page, now);
     page
 }
@@ -230,7 +230,7 @@ fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration, 
     write_table(page, &rows, width);
 }
 
-fn render_node(page: &mut String, now: &Value, changes: f64, width: Option<usize>) {
+fn render_node(page: &mut String, now: &Value, width: Option<usize>) {
     let writable = if now["store"]["writable"] == true { "accepting writes" } else { "REFUSING WRITES" };
     let _ = writeln!(
         page,
@@ -251,8 +251,11 @@ fn render_node(page: &mut String, now: &Value, changes: f64, width: Option<usize
         );
     }
     let left = number(now, "/issuer/remaining");
-    let lasts =
-        if changes > 0.0 { format!(", for {} at the current rate", span(left / changes)) } else { String::new() };
+    let lasts = match now["issuer"]["lastsSeconds"].as_u64() {
+        Some(readable::CENTURY..) => ", for more than 100 years at the current rate".to_owned(),
+        Some(seconds) => format!(", for {} at the current rate", readable::duration(seconds)),
+        None => String::new(),
+    };
     let length = number(now, "/issuer/codeLength");
     let _ = writeln!(page, "codes   {} with {length} characters left{lasts}", grouped(left));
     fleet::render(page, now, width);
@@ -283,12 +286,32 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn codes_last_as_long_as_the_node_says() {
+        let page = |lasts: Value| {
+            let now =
+                json!({"store": {"update": 90}, "issuer": {"remaining": 5, "codeLength": 7, "lastsSeconds": lasts}});
+            let before = json!({"store": {"update": 10}});
+            render(&before, &now, Duration::from_secs(1), "", None)
+        };
+        for (lasts, text) in [
+            (json!(null), "characters left\n"),
+            (json!(86_400), "characters left, for 1 d at the current rate\n"),
+            (json!(readable::CENTURY - 1), "characters left, for 100 years at the current rate\n"),
+            (json!(readable::CENTURY), "characters left, for more than 100 years at the current rate\n"),
+            (json!(u64::MAX), "characters left, for more than 100 years at the current rate\n"),
+        ] {
+            let page = page(lasts);
+            assert!(page.contains(text), "{text}: {page}");
+        }
+    }
+
+    #[test]
     fn a_page_has_rates_and_what_is_wrong() {
         let core = |redirects: u64| json!({"core": 0, "cpu": 2, "links": 1_500, "mapBytes": 3 << 20, "connections": 7, "redirects": redirects});
         let before = json!({"cores": [core(1_000)], "store": {"update": 10}});
         let now = json!({
             "version": "9.9.9", "ready": true, "uptimeSeconds": 61, "links": 1_500, "cores": [core(21_000)],
-            "store": {"update": 30, "writable": false}, "issuer": {"remaining": 864_000, "codeLength": 7},
+            "store": {"update": 30, "writable": false}, "issuer": {"remaining": 864_000, "codeLength": 7, "lastsSeconds": 86_400},
             "dataDir": {"freeBytes": 3_u64 << 30, "sizeBytes": 8_u64 << 30, "lastBackup": "2026-01-01T03:05:00Z"},
             "alarms": [{"name": "store_failed", "since": "2026-01-01T00:00:00Z", "cleared": null, "text": "the disk\u{1b}[31m is gone"}],
         });

@@ -9,6 +9,9 @@ const DAY: u64 = 24 * HOUR;
 /// Seconds of an average year.
 const YEAR: u64 = 31_557_600;
 
+/// Seconds of 100 years. Nobody plans for the end of what lasts longer.
+pub const CENTURY: u64 = 100 * YEAR;
+
 /// Seconds from which on a duration is shown in years.
 const YEARS_FROM: u64 = 400 * DAY;
 

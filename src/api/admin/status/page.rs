@@ -24,9 +24,6 @@ pub(in crate::api) const SCRIPT: &str = include_str!("status.js");
 /// Content security policy of the status page: it loads files of this listener only, and nothing inline.
 const POLICY: &str = "default-src 'none'; style-src 'self'; font-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// From here on, nobody plans for the end of the slugs: 100 years.
-const CENTURY_SECONDS: u64 = 3_155_760_000;
-
 /// Returns the status as a page that refreshes itself.
 pub(in crate::api) fn page(pages: &Pages, status: &Value) -> ApiResponse {
     let answer = answer(StatusCode::OK, "text/html; charset=utf-8", pages.status(&StatusPage::of(status)));
@@ -207,7 +204,7 @@ fn now(status: &Value) -> Vec<Card> {
         number: rounded(&status["issuer"]["remaining"]),
         label: "Slugs left",
         note: lasts.map(|seconds| match seconds {
-            CENTURY_SECONDS.. => "last for more than 100 years at the current rate".to_owned(),
+            readable::CENTURY.. => "last for more than 100 years at the current rate".to_owned(),
             _ => format!("run out in {} at the current rate", readable::duration(seconds)),
         }),
     });
