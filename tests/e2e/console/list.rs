@@ -106,9 +106,7 @@ fn long_slugs_are_whole_on_a_phone() {
     let console = OpenConsole::open();
     let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("a-slug-of-thirty-two-characters-", TARGET);
-    browser.resize(PHONE);
-    browser.go(&at(node, "links"));
-    says(browser, "tbody .short-url", "thirty-two");
+    console.shows_page(PHONE, "links", ("tbody .short-url", "thirty-two"));
     assert_eq!(browser.value(SLUG_IS_CUT), json!([false, false]));
     browser.fits();
     browser.fits_fingers();
@@ -150,9 +148,7 @@ fn first_link_is_near_the_top() {
     let console = OpenConsole::open();
     let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("first", TARGET);
-    browser.resize(SCREEN);
-    browser.go(&at(node, "links"));
-    says(browser, "tbody", "first");
+    console.shows_page(SCREEN, "links", ("tbody", "first"));
     let top = browser.value(FIRST_ROW);
     assert!(top.as_f64().is_some_and(|pixels| pixels <= 177.0), "{top}");
     browser.resize(PHONE);
@@ -168,9 +164,7 @@ fn selecting_keeps_rows_in_place_on_a_phone() {
     let console = OpenConsole::open();
     let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("first", TARGET);
-    browser.resize(PHONE);
-    browser.go(&at(node, "links"));
-    says(browser, "tbody", "first");
+    console.shows_page(PHONE, "links", ("tbody", "first"));
     says(browser, ".list-status", "1 link");
     let before = browser.value(FIRST_ROW);
     browser.value("document.querySelector('tbody input').click()");

@@ -66,9 +66,7 @@ fn pages_fit_a_phone_and_a_finger() {
 fn bar_opens_all_pages_on_a_phone() {
     let console = OpenConsole::open();
     let OpenConsole { node, browser, .. } = &console;
-    browser.resize(PHONE);
-    browser.go(&at(node, "links"));
-    says(browser, "#tabs [aria-current]", "Links");
+    console.shows_page(PHONE, "links", ("#tabs [aria-current]", "Links"));
     let more = "document.querySelector('[data-action=more]')";
     browser.value(&format!("{more}.focus()"));
     browser.press(ENTER);
@@ -104,9 +102,7 @@ fn labels_stand_on_the_line_of_their_values() {
     let OpenConsole { node, browser, .. } = &console;
     let fields = json!({"longUrl": TARGET, "customSlug": "tagged", "tags": ["sale"]});
     assert_eq!(node.wire().create(&fields).status, 200);
-    browser.resize(PHONE);
-    browser.go(&at(node, "tags"));
-    says(browser, "tbody", "sale");
+    console.shows_page(PHONE, "tags", ("tbody", "sale"));
     assert_eq!(browser.value(ALIGNMENT), json!("baseline"));
     browser.go(&at(node, "links/tagged"));
     says(browser, ".facts", "sale");
@@ -124,9 +120,7 @@ fn top_links_are_low_rows_on_a_phone() {
     let console = OpenConsole::open();
     let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("low", TARGET);
-    browser.resize(PHONE);
-    browser.go(&at(node, ""));
-    says(browser, ".week", "low");
+    console.shows_page(PHONE, "", (".week", "low"));
     let height = browser.value(TOP_ROW_HEIGHT);
     assert!(height.as_f64().is_some_and(|pixels| pixels <= 60.0), "{height}");
     browser.fits_fingers();
@@ -179,9 +173,7 @@ fn rows_of_links_are_low_and_open_their_link() {
     let fields = json!({"longUrl": "https://example.org/a", "customSlug": "titled", "title": "Spring sale", "tags": ["sale", "2026"],
         "validUntil": "2099-01-02T00:00:00Z"});
     assert_eq!(node.wire().create(&fields).status, 200);
-    browser.resize(PHONE);
-    browser.go(&at(node, "links"));
-    says(browser, "tbody .title", "Spring sale");
+    console.shows_page(PHONE, "links", ("tbody .title", "Spring sale"));
     says(browser, "tbody .dates", "Expires");
     let height = browser.value(ROW_HEIGHT);
     assert!(height.as_f64().is_some_and(|pixels| pixels <= 96.0), "{height}");

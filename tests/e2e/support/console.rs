@@ -77,6 +77,13 @@ impl OpenConsole {
         self
     }
 
+    /// Opens a page in a window of that size, and waits until a part of it says that.
+    pub(crate) fn shows_page(&self, size: (u32, u32), page: &str, (part, text): (&str, &str)) {
+        self.browser.resize(size);
+        self.browser.go(&at(&self.node, page));
+        says(&self.browser, part, text);
+    }
+
     /// Closes the browser, which must have had no other complaints, and ends the node.
     pub(crate) fn close(self) {
         self.browser.close();
