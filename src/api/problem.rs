@@ -2,6 +2,7 @@
 //! Shlink's REST API v3 expect, and types of carom's own for errors that Shlink lacks.
 
 mod fleet;
+mod invalid;
 mod rules;
 
 use std::borrow::Cow;
@@ -11,6 +12,7 @@ use hyper::header;
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
+pub(super) use self::invalid::Invalid;
 use super::rate_limit::{seconds, with_quota};
 use super::response::{ApiResponse, answer, with};
 use crate::bridge::handle::TooMany;
@@ -19,7 +21,6 @@ use carom_limits::{LONG_REQUESTS_MAX, LONG_REQUESTS_OF_APP_MAX, PROBLEM_FIELDS_M
 use carom_model::access::APP_VERSION_LEN_MAX;
 use carom_model::access::usage::Quota;
 use carom_model::domains::DomainName;
-use carom_model::link::fields::with_value;
 
 /// An error response under construction.
 #[derive(Clone, Debug)]
@@ -32,13 +33,6 @@ pub(super) struct Problem {
     quota: Option<Quota>,
     /// Allowed methods, for 405.
     allow: Option<Cow<'static, str>>,
-}
-
-/// An invalid field of a request: its name, the fault and the expected value.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Invalid {
-    pub(super) field: String,
-    pub(super) reason: String,
 }
 
 impl Problem {
@@ -72,8 +66,12 @@ impl Problem {
             said.push(format!("and {} more", invalid.len() - named.len()));
         }
         let fields: Vec<Cow<'_, str>> = named.iter().map(|one| shown(&one.field)).collect();
+        let reason = |one: &Invalid| one.kind.map(|kind| json!({"element": shown(&one.field), "reason": kind.name()}));
+        let reasons: Vec<Value> = named.iter().filter_map(reason).collect();
         let title = "Invalid data";
-        Problem::shlink(StatusCode::BAD_REQUEST, "invalid-data", title, said.join("; ")).and("invalidElements", fields)
+        let problem = Problem::shlink(StatusCode::BAD_REQUEST, "invalid-data", title, said.join("; "));
+        let problem = problem.and("invalidElements", fields);
+        if reasons.is_empty() { problem } else { problem.and("invalidReasons", reasons) }
     }
 
     /// 400: the body is not a JSON object.
@@ -509,18 +507,6 @@ impl Problem {
     }
 }
 
-impl Invalid {
-    pub(super) fn new(field: impl Into<String>, reason: impl Into<String>) -> Invalid {
-        Invalid { field: field.into(), reason: reason.into() }
-    }
-
-    /// A field whose value is wrong. The reason repeats a short value, but never a destination, which may contain a
-    /// password.
-    pub(super) fn value(field: &str, reason: &str, value: &Value) -> Invalid {
-        Invalid::new(field, with_value(field, reason, value))
-    }
-}
-
 /// Shortens the name of a field for display: a client may send a name of any length.
 fn shown(field: &str) -> Cow<'_, str> {
     match field.char_indices().nth(PROBLEM_NAME_CHARS_MAX) {
@@ -548,6 +534,7 @@ pub(super) fn health(passes: bool) -> ApiResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carom_model::link::fields::FaultKind;
 
     #[test]
     fn domains_are_named_as_in_shlink() {
@@ -582,5 +569,17 @@ mod tests {
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.ends_with("; and 99936 more"), "{detail}");
         assert!(problem.to_string().len() < 32 * 1024);
+    }
+
+    #[test]
+    fn faults_of_a_kind_have_a_reason_for_programs() {
+        let kind = Some(FaultKind::RelativeUrl);
+        let relative = Invalid { field: "longUrl".to_owned(), reason: "is relative".to_owned(), kind };
+        let invalid = [Invalid::new("title", "is long"), relative];
+        let problem = Problem::invalid(&invalid).members();
+        assert_eq!(problem["detail"], "title is long; longUrl is relative");
+        assert_eq!(problem["invalidElements"], json!(["title", "longUrl"]));
+        assert_eq!(problem["invalidReasons"], json!([{"element": "longUrl", "reason": "relative-url"}]));
+        assert_eq!(Problem::invalid(&invalid[..1]).members().get("invalidReasons"), None);
     }
 }

@@ -27,6 +27,7 @@ use carom_model::domains::redirects::TargetKind;
 use carom_model::domains::{DEFAULT_DOMAIN, DomainIndex, DomainName};
 use carom_model::formats::dates;
 use carom_model::link::Link;
+use carom_model::link::fields::FaultKind;
 use carom_model::redirect::MissLimit;
 use carom_model::redirect::Notice;
 use carom_model::visits::record::LoggedKind;
@@ -276,9 +277,9 @@ impl Context {
         let is_open = FORM_FIELDS.iter().any(|(name, is_option)| *is_option && !form.get(name).is_empty());
         match refusal {
             FormRefusal::Fields(invalid) => {
-                for Invalid { field, reason } in invalid {
+                for Invalid { field, reason, kind } in invalid {
                     if self.has_field(&field) {
-                        _ = errors.insert(field, field_error(&reason));
+                        _ = errors.insert(field, field_error(&reason, kind));
                     } else {
                         problem = Some(sentence(&format!("{field} {reason}")));
                     }
@@ -343,8 +344,8 @@ fn with_scheme(text: &str) -> String {
 }
 
 /// Formats what is wrong with a field as a sentence for people, as the console does: "This must be …".
-fn field_error(reason: &str) -> String {
-    if reason.starts_with("is not an absolute URL, ") {
+fn field_error(reason: &str, kind: Option<FaultKind>) -> String {
+    if kind == Some(FaultKind::RelativeUrl) {
         return "Enter a complete URL that begins with https:// or http://.".to_owned();
     }
     let subject = if reason.starts_with("are ") { "These" } else { "This" };

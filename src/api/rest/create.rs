@@ -10,7 +10,7 @@ use carom_model::access::KeyDomains;
 use carom_model::destination::hosts::HostSet;
 use carom_model::destination::long_url::{Authority, LongUrl};
 use carom_model::domains::{DomainName, Domains};
-use carom_model::link::fields::{LONG_URL, LinkField, app_version, destination, flag, text, whole_number};
+use carom_model::link::fields::{FieldFault, LONG_URL, LinkField, app_version, destination, flag, text, whole_number};
 use carom_model::link::labels::LinkLabels;
 use carom_model::link::patch::{Patch, starts_after_expiry};
 use carom_model::link::private_code::RandomSlug;
@@ -107,7 +107,9 @@ impl Create {
         bounds: &RequestLimits<'_>,
     ) -> Result<Create, Vec<Invalid>> {
         let mut invalid = Vec::new();
-        let (mut target, mut served, mut version) = (None, None, None);
+        let target = long_url(fields.get(LONG_URL), bounds);
+        let target = target.map_err(|fault| invalid.push(Invalid::fault(LONG_URL, fault))).ok();
+        let (mut served, mut version) = (None, None);
         let mut slug = SlugFields::default();
         let mut patch = Patch::default();
         let (mut find, mut private) = (false, false);
@@ -120,7 +122,6 @@ impl Create {
                 });
             }
         };
-        take(LONG_URL, long_url(fields.get(LONG_URL), bounds).map(|url| target = Some(url)));
         take("domain", domain(fields.get("domain"), bounds).map(|domain| served = domain));
         for (name, value) in fields {
             match name.as_str() {
@@ -253,11 +254,11 @@ pub(super) fn is_known(name: &str) -> bool {
 ///
 /// # Errors
 /// The reason why it is invalid.
-pub(in crate::api) fn long_url(value: Option<&Value>, bounds: &RequestLimits<'_>) -> Result<LongUrl, String> {
+pub(in crate::api) fn long_url(value: Option<&Value>, bounds: &RequestLimits<'_>) -> Result<LongUrl, FieldFault> {
     let url = destination(value, bounds.own)?;
     match (bounds.allowed, bounds.blocked) {
-        (_, Some(hosts)) if hosts.has(url.host()) => Err("points to a host on the block list".to_owned()),
-        (Some(hosts), _) if !hosts.has(url.host()) => Err("points to a host that is not on the allow list".to_owned()),
+        (_, Some(hosts)) if hosts.has(url.host()) => Err("points to a host on the block list".into()),
+        (Some(hosts), _) if !hosts.has(url.host()) => Err("points to a host that is not on the allow list".into()),
         _ => Ok(url),
     }
 }

@@ -20,6 +20,7 @@ use carom_model::destination::hosts::authority_of;
 use carom_model::destination::long_url::LongUrl;
 use carom_model::domains::redirects::{DomainRedirects, TargetKind, placeholder_in};
 use carom_model::domains::{Domain, DomainIndex, Domains, Targets};
+use carom_model::link::fields::FieldFault;
 use carom_model::redirect::Notice;
 use carom_model::redirect::{Response, ResponseRules};
 
@@ -155,8 +156,9 @@ impl RedirectsEdit {
             };
             match target {
                 Ok(target) => changes.push((kind, target)),
-                Err(reason) => {
-                    invalid.push(Invalid::value(kind.field(), &reason, &fields[kind.field()]));
+                Err(FieldFault { reason, kind: of }) => {
+                    let wrong = Invalid::value(kind.field(), &reason, &fields[kind.field()]);
+                    invalid.push(Invalid { kind: of, ..wrong });
                 }
             }
         }
@@ -168,9 +170,11 @@ impl RedirectsEdit {
 ///
 /// # Errors
 /// The reason for which it is invalid.
-fn fixed_url(value: Option<&Value>, bounds: &RequestLimits<'_>) -> Result<LongUrl, String> {
+fn fixed_url(value: Option<&Value>, bounds: &RequestLimits<'_>) -> Result<LongUrl, FieldFault> {
     match value.and_then(Value::as_str).and_then(placeholder_in) {
-        Some(placeholder) => Err(format!("has {placeholder}, which carom does not fill in; expected a fixed URL")),
+        Some(placeholder) => {
+            Err(format!("has {placeholder}, which carom does not fill in; expected a fixed URL").into())
+        }
         None => long_url(value, bounds),
     }
 }

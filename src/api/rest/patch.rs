@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::create::{self, RequestLimits, long_url};
 use crate::api::problem::Invalid;
-use carom_model::link::fields::{LONG_URL, LinkField};
+use carom_model::link::fields::{FieldFault, LONG_URL, LinkField};
 use carom_model::link::patch::Patch;
 
 /// Fields that a link keeps as its create set them.
@@ -19,28 +19,28 @@ pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &RequestLimits<'
     let mut patch = Patch::default();
     let mut invalid = bounds.refused_by_shared_home(fields);
     for (name, value) in fields {
-        if let Err(reason) = take(&mut patch, name, value, bounds) {
+        if let Err(fault) = take(&mut patch, name, value, bounds) {
             invalid.push(if create::is_known(name) && !LASTING.contains(&name.as_str()) {
-                Invalid::value(name, &reason, value)
+                Invalid::value(name, &fault.reason, value)
             } else {
-                Invalid::new(name, reason)
+                Invalid::fault(name, fault)
             });
         }
     }
     if invalid.is_empty() { Ok(patch) } else { Err(invalid) }
 }
 
-fn take(patch: &mut Patch, name: &str, value: &Value, bounds: &RequestLimits<'_>) -> Result<(), String> {
+fn take(patch: &mut Patch, name: &str, value: &Value, bounds: &RequestLimits<'_>) -> Result<(), FieldFault> {
     if let Some(field) = LinkField::named(name) {
-        return field.read(value, patch);
+        return Ok(field.read(value, patch)?);
     }
     match name {
         LONG_URL if value.is_null() => Ok(()),
         LONG_URL => long_url(Some(value), bounds).map(|url| patch.target = Some(url.into())),
         // Forms send an empty string for a cleared field.
         "domain" if value.is_null() || value == "" => Ok(()),
-        _ if LASTING.contains(&name) => Err("cannot be changed; create another link".to_owned()),
-        _ => create::require_neutral(name, value),
+        _ if LASTING.contains(&name) => Err("cannot be changed; create another link".into()),
+        _ => Ok(create::require_neutral(name, value)?),
     }
 }
 

@@ -179,7 +179,7 @@ pub(in crate::api) fn read(
         Ok(rules) if invalid.is_empty() => Ok(rules),
         Ok(_) => Err(invalid),
         Err(faults) => {
-            invalid.extend(faults.into_iter().map(|RuleFault { field, reason }| Invalid { field, reason }));
+            invalid.extend(faults.into_iter().map(|RuleFault { field, reason, kind }| Invalid { field, reason, kind }));
             Err(invalid)
         }
     }

@@ -135,7 +135,7 @@ pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, L
     let fields = &fields;
     let code = optional(fields, "shortCode", code)?;
     let target =
-        destination(fields.get(LONG_URL), own).map_err(|reason| LineError::Field(LONG_URL.to_owned(), reason))?;
+        destination(fields.get(LONG_URL), own).map_err(|fault| LineError::Field(LONG_URL.to_owned(), fault.reason))?;
     let created_ms = optional(fields, "dateCreated", instant)?;
     let origin = optional(fields, "origin", origin)?;
     let mut patch = Patch::default();
@@ -215,7 +215,7 @@ fn domain(value: &Value, domains: &Domains) -> Result<Option<DomainName>, String
 fn rules(list: &Value, own: &[Authority]) -> Result<RedirectRules, LineError> {
     let read = rules_json::read(list, UnknownRuleFields::Skipped, &|value| destination(value, own));
     read.map_err(|faults| {
-        let RuleFault { field, reason } = faults.into_iter().next().expect("refused rules have a fault");
+        let RuleFault { field, reason, .. } = faults.into_iter().next().expect("refused rules have a fault");
         LineError::Field(field, reason)
     })
 }

@@ -296,6 +296,9 @@ fn destinations_are_serialised_or_refused() {
     for url in refused {
         let problem = wire.create(&json!({"longUrl": url})).problem(400, "/invalid-data");
         assert_eq!(problem["invalidElements"], json!(["longUrl"]), "{url}");
+        let is_relative = ["/a", "example.org"].contains(&url);
+        let reasons = is_relative.then(|| json!([{"element": "longUrl", "reason": "relative-url"}]));
+        assert_eq!(problem.get("invalidReasons"), reasons.as_ref(), "{url}");
     }
     node.terminate();
 }

@@ -73,6 +73,13 @@ impl fmt::Display for LongUrlError {
 
 impl std::error::Error for LongUrlError {}
 
+impl LongUrlError {
+    /// True if the text is a relative URL, such as a host without a scheme.
+    pub fn is_relative(self) -> bool {
+        self == LongUrlError::Unreadable(url::ParseError::RelativeUrlWithoutBase)
+    }
+}
+
 impl LongUrl {
     /// Checks a destination and serialises it. `own` lists the authorities that the service answers to.
     ///

@@ -11,7 +11,7 @@ use carom_shards::RedirectStatus;
 use serde_json::{Map, Value};
 
 use crate::access::{APP_VERSION_LEN_MAX, AppName, is_app_version};
-use crate::destination::long_url::{Authority, LongUrl};
+use crate::destination::long_url::{Authority, LongUrl, LongUrlError};
 use crate::formats::dates;
 use crate::link::earlier_visits::EarlierVisits;
 use crate::link::labels::{self, Tags};
@@ -87,6 +87,49 @@ pub const LINK_FIELDS: &[LinkField] = &[
     },
 ];
 
+/// The reason why the value of a field is invalid.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FieldFault {
+    /// A text that follows the name of the field.
+    pub reason: String,
+    /// The kind of the fault; `None` if programs need not recognise it.
+    pub kind: Option<FaultKind>,
+}
+
+/// A kind of faults that programs can recognise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultKind {
+    /// A relative URL, such as `example.org`, in a field for an absolute one.
+    RelativeUrl,
+}
+
+impl FaultKind {
+    /// Returns the name of the kind in the errors of the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            FaultKind::RelativeUrl => "relative-url",
+        }
+    }
+}
+
+impl From<String> for FieldFault {
+    fn from(reason: String) -> FieldFault {
+        FieldFault { reason, kind: None }
+    }
+}
+
+impl From<&str> for FieldFault {
+    fn from(reason: &str) -> FieldFault {
+        FieldFault::from(reason.to_owned())
+    }
+}
+
+impl From<LongUrlError> for FieldFault {
+    fn from(error: LongUrlError) -> FieldFault {
+        FieldFault { reason: error.to_string(), kind: error.is_relative().then_some(FaultKind::RelativeUrl) }
+    }
+}
+
 /// An optional field of a link.
 #[derive(Debug)]
 pub struct LinkField {
@@ -140,10 +183,10 @@ pub fn unfold_meta(fields: &mut Map<String, Value>) {
 ///
 /// # Errors
 /// The reason why it is invalid, or that it is missing.
-pub fn destination(value: Option<&Value>, own: &[Authority]) -> Result<LongUrl, String> {
+pub fn destination(value: Option<&Value>, own: &[Authority]) -> Result<LongUrl, FieldFault> {
     match value {
-        None | Some(Value::Null) => Err("is missing; expected the URL to shorten".to_owned()),
-        Some(value) => LongUrl::parse(text(value)?, own).map_err(|error| error.to_string()),
+        None | Some(Value::Null) => Err("is missing; expected the URL to shorten".into()),
+        Some(value) => Ok(LongUrl::parse(text(value)?, own)?),
     }
 }
 

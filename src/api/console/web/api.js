@@ -56,7 +56,8 @@ export class ApiError extends Error {
     if (this.problem.customSlug !== undefined) {
       return [["customSlug", forms.slugTaken(this.problem.domain)]];
     }
-    return splitReasons(this.fields, this.detail);
+    const named = new Map((this.problem.invalidReasons ?? []).map(({ element, reason }) => [element, forms.ofReason[reason]]));
+    return splitReasons(this.fields, this.detail).map(([field, reason]) => [field, named.get(field) ?? reason]);
   }
 }
 

@@ -124,14 +124,8 @@ function inWordsOf(inputs, reason) {
   return reason.replace(/\b[a-z]+[A-Z]\w*\b/g, (name) => (labels.has(name) ? `“${labels.get(name)}”` : name));
 }
 
-/** What the node says of a URL without a scheme. */
-const NO_URL = "is not an absolute URL, ";
-
 /** A reason as a sentence: those of the node begin with a verb, because the name of a field stands before it. */
 function asSentence(reason) {
-  if (reason.startsWith(NO_URL)) {
-    return forms.noUrl;
-  }
   return /^[a-z]/.test(reason) ? forms.wrong(reason.replace(/\.$/, "")) : reason;
 }
 

@@ -166,7 +166,7 @@ export const forms = {
   discardAction: "Discard changes",
   incomplete: "Enter a complete and valid value.",
   wrong: (reason) => `${reason.startsWith("are ") ? "These" : "This"} ${reason}.`,
-  noUrl: "Enter a complete URL that begins with https:// or http://.",
+  ofReason: { "relative-url": "Enter a complete URL that begins with https:// or http://." },
   slugTaken: (domain) => `This slug is already in use${domain ? ` on ${domain}` : ""}.`,
 };
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::{ConditionError, ConditionType, RedirectCondition, RedirectRule, RedirectRules, RulesError};
 use crate::destination::long_url::LongUrl;
-use crate::link::fields::{LONG_URL, REDIRECT_RULES};
+use crate::link::fields::{FaultKind, FieldFault, LONG_URL, REDIRECT_RULES};
 
 /// A field of rules that is invalid.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,6 +14,8 @@ pub struct RuleFault {
     pub field: String,
     /// The reason why the field is invalid, as a text that follows its name.
     pub reason: String,
+    /// The kind of the fault; `None` if programs need not recognise it.
+    pub kind: Option<FaultKind>,
 }
 
 /// The treatment of fields that rules do not have.
@@ -32,27 +34,29 @@ pub enum UnknownRuleFields {
 pub fn read(
     list: &Value,
     unknown: UnknownRuleFields,
-    long_url: &dyn Fn(Option<&Value>) -> Result<LongUrl, String>,
+    long_url: &dyn Fn(Option<&Value>) -> Result<LongUrl, FieldFault>,
 ) -> Result<RedirectRules, Vec<RuleFault>> {
     let mut reader = RulesReader { unknown, long_url, faults: Vec::new() };
     let rules = reader.rules(list);
     if !reader.faults.is_empty() {
         return Err(reader.faults);
     }
-    let fault = |error: RulesError| RuleFault { field: REDIRECT_RULES.to_owned(), reason: error.to_string() };
+    let fault =
+        |error: RulesError| RuleFault { field: REDIRECT_RULES.to_owned(), reason: error.to_string(), kind: None };
     RedirectRules::new(rules).map_err(|error| vec![fault(error)])
 }
 
 /// A reader of rules, with the faults that it has found.
 struct RulesReader<'r> {
     unknown: UnknownRuleFields,
-    long_url: &'r dyn Fn(Option<&Value>) -> Result<LongUrl, String>,
+    long_url: &'r dyn Fn(Option<&Value>) -> Result<LongUrl, FieldFault>,
     faults: Vec<RuleFault>,
 }
 
 impl RulesReader<'_> {
-    fn refuse(&mut self, field: impl Into<String>, reason: impl Into<String>) {
-        self.faults.push(RuleFault { field: field.into(), reason: reason.into() });
+    fn refuse(&mut self, field: impl Into<String>, fault: impl Into<FieldFault>) {
+        let FieldFault { reason, kind } = fault.into();
+        self.faults.push(RuleFault { field: field.into(), reason, kind });
     }
 
     fn refuse_unknown(&mut self, at: &str, fields: &Map<String, Value>, known: &[&str]) {
@@ -92,7 +96,7 @@ impl RulesReader<'_> {
             self.refuse(format!("{at}.priority"), "must be a number");
         }
         let url = (self.long_url)(fields.get(LONG_URL));
-        let url = url.map_err(|reason| self.refuse(format!("{at}.{LONG_URL}"), reason)).ok();
+        let url = url.map_err(|fault| self.refuse(format!("{at}.{LONG_URL}"), fault)).ok();
         let conditions_at = format!("{at}.conditions");
         let Some(list) = fields.get("conditions").and_then(Value::as_array) else {
             self.refuse(conditions_at, "must be a list of conditions");
@@ -181,5 +185,8 @@ mod tests {
         let fields: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
         assert_eq!(fields, ["redirectRules[0].longUrl", "redirectRules[0].conditions[0].type"]);
         assert!(faults[0].reason.starts_with("is missing"), "{faults:?}");
+        let relative = read_as(UnknownRuleFields::Skipped, &json!([{"longUrl": "a.example", "conditions": []}]));
+        let kinds: Vec<Option<FaultKind>> = relative.unwrap_err().iter().map(|fault| fault.kind).collect();
+        assert_eq!(kinds, [Some(FaultKind::RelativeUrl), None]);
     }
 }
