@@ -1,6 +1,6 @@
 //! API keys of a fleet: a key that is created or revoked on one node is so on all, even if Redis loses data.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 
 use carom::services::replication::redis::{FieldUpdate, Redis};
 use carom_model::access::key::ApiKeyHash;
@@ -88,6 +88,36 @@ fn public_node_may_wait_for_keys() {
     assert!(log.contains("start it again once Redis answers"), "{log}");
     server.start_again();
     wait_until("a fleet that has no keys", || failed().0 == 20);
+}
+
+/// A machine may start its node before its Redis. The node waits for the keys of its fleet, and starts with them.
+#[test]
+fn public_node_starts_once_redis_is_back() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let first = fleet.setup(0).start();
+    settle(&first);
+    let key = new_key(&fleet.setup(0), "shop", "read-all");
+    wait_until("keys in Redis", || !server.command(&["KEYS", "*:apps"]).list().is_empty());
+    first.terminate();
+    server.save();
+    server.kill();
+    // Closes the connection with the first question of the node, and refuses all others until Redis is back.
+    let in_place_of_redis = TcpListener::bind(server.address()).unwrap();
+    in_place_of_redis.set_nonblocking(true).unwrap();
+    let setup = fleet.setup(1).argument("--listen").argument("0.0.0.0:0");
+    let starts = std::thread::spawn(move || setup.start_or_fail());
+    wait_until("a node that asks for keys", || in_place_of_redis.accept().is_ok());
+    drop(in_place_of_redis);
+    server.start_again();
+    let second = starts.join().unwrap().unwrap_or_else(|(code, log)| panic!("{code}: {log}"));
+    let log = second.log();
+    assert!(log.contains("waiting for the API keys of the fleet"), "{log}");
+    let public = SocketAddr::from(([127, 0, 0, 1], second.public.port()));
+    let ask = |fields: &str| Wire::open(public).ask("GET", SHORT_URLS, fields, b"").status;
+    wait_until("the key on the new node", || ask(&format!("X-Api-Key: {key}\r\n")) == 200);
+    assert_eq!(ask(""), 401);
+    second.terminate();
 }
 
 #[test]
