@@ -154,6 +154,54 @@ fn look_ups_read_parts_of_filters() {
     }
 }
 
+/// Returns the offsets of the parts of the index of a table. The end of the file says where its sections are.
+fn index_parts(table: &[u8]) -> Vec<usize> {
+    // The name of the section, after its length. Before it stand the offset and the length of the section.
+    let name = memchr::memmem::rfind(table, b"\x05\0index").expect("the index has parts");
+    let number = |at: usize| u64::from_le_bytes(table[at..at + 8].try_into().unwrap()) as usize;
+    let (start, len) = (number(name - 16), number(name - 8));
+    // Each part begins like the first one, with the mark and the type of its block.
+    let index = &table[start..start + len];
+    memchr::memmem::find_iter(index, &index[..5]).map(|at| start + at).collect()
+}
+
+#[test]
+fn damaged_part_of_an_index_hides_no_other_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    fill(&store, 0..60_000);
+    store.links.rotate_memtable_and_wait().unwrap();
+    fill(&store, 60_000..60_010);
+    drop(store);
+    let table = tables(dir.path()).pop().expect("a table was written");
+    let mut bytes = fs::read(&table).unwrap();
+    let parts = index_parts(&bytes);
+    assert!(parts.len() > 3, "{parts:?}");
+    bytes[(parts[1] + parts[2]) / 2] ^= 1;
+    fs::write(&table, &bytes).unwrap();
+    let store = open(dir.path());
+    let (keys, damaged) = scan_all(&store);
+    assert_eq!(damaged.len(), 1, "{damaged:?}");
+    assert!(keys.is_sorted_by(|a, b| a < b), "each code once");
+    // A part has the places of some 70 blocks, and each block has about 150 records.
+    let lost = 60_010 - keys.len();
+    assert!((2_000..30_000).contains(&lost), "{lost}");
+    let (after, before) = (&damaged[0].after, damaged[0].before.as_ref().unwrap());
+    for number in 0..60_010 {
+        let name = code(number).to_string();
+        let is_lost = *after < name && name < *before;
+        assert_eq!(is_lost, keys.binary_search(&name).is_err(), "{name}");
+        match store.get(&code(number)) {
+            Ok(value) => {
+                let expected = format!("{number:->100}");
+                assert_eq!((is_lost, value.as_deref()), (false, Some(expected.as_bytes())), "{name}");
+            }
+            Err(StoreError::Damaged(_)) => assert!(is_lost, "{name}"),
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+}
+
 #[test]
 fn visit_rows_behind_damaged_blocks_are_read() {
     let dir = tempfile::tempdir().unwrap();
