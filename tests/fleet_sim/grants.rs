@@ -4,7 +4,8 @@
 //! with two links, whose data a failover cuts off, a dump sets back, or a restart empties. A server that was replaced still
 //! answers some nodes. Nodes report link by link, and may meet another server, or be killed, between any two pieces of a
 //! report. Commands are lost, carried out without an answer, or late. A node that stops leaves its totals to the others, which
-//! no longer wait for it. When it runs again, it gets visits once all others have heard of it.
+//! no longer wait for it. When it runs again, it gets visits once all others have heard of it. A node that hears of a further
+//! one gets visits once that one has heard of it.
 //!
 //! The promises:
 //!
@@ -25,7 +26,7 @@ mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use carom_model::visits::grants::{GrantAdmission, GrantEpoch, GrantLedger, share_of};
+use carom_model::visits::grants::{GrantAdmission, GrantEpoch, GrantIntroduction, GrantLedger, share_of};
 
 use crate::rng::Rng;
 use crate::schedules::Simulation;
@@ -58,6 +59,8 @@ pub(crate) enum Guard {
     Handover,
     /// A process gets visits only once the other nodes have heard of it.
     Introduction,
+    /// A process gets visits only while each node that it has heard of later has heard of it, too.
+    Further,
     /// A node that comes back to an emptied Redis begins another epoch before Redis gets links back.
     Rival,
     /// A node that joins with a copy of a store waits for the node of that store.
@@ -143,9 +146,9 @@ struct Node {
     is_cut: bool,
     /// True once a heartbeat of this process was answered.
     has_beaten: bool,
-    /// The first heartbeat of this process.
-    first: Option<u64>,
-    /// True once all other nodes have heard of this process.
+    /// The introduction of this process, from its first heartbeat on.
+    introduction: Option<GrantIntroduction>,
+    /// True while all other nodes that it knows have heard of this process.
     is_introduced: bool,
     /// The heartbeats of the other nodes that Redis had at the last one of this process.
     heard: BTreeMap<usize, u64>,
@@ -397,20 +400,21 @@ impl World {
 
     fn beat(&mut self, node: usize) {
         let (time, keeps_own) = (self.number(), self.leaves_out(Guard::Handover));
+        let stays = self.leaves_out(Guard::Further);
         let of = &mut self.nodes[node];
         if of.is_cut {
             return;
         }
         let beats = &mut self.servers[of.at].data.beats;
         beats.insert(node, Beat { time, heard: of.heard.clone(), left: None });
-        of.first.get_or_insert(time);
         of.hear(node, beats, keeps_own);
         of.has_beaten = true;
+        let was_introduced = of.is_introduced;
+        of.introduce(node, time, beats);
+        of.is_introduced |= was_introduced && stays;
+        let is_news = of.is_introduced && !was_introduced;
         self.settle(node);
-        let of = &mut self.nodes[node];
-        let beats = &self.servers[of.at].data.beats;
-        if !of.is_introduced && of.have_all_heard(node, beats) {
-            of.is_introduced = true;
+        if is_news {
             note!(self, "all nodes that node {node} knows have heard of it");
             // Those that are stopped hear of it before they start.
             let others = self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != node);

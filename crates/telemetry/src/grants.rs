@@ -18,7 +18,8 @@ pub struct GrantStats {
     /// True if this process neither knows nor suspects another one with the name of this node. Written by the heartbeat
     /// thread.
     pub is_alone: AtomicBool,
-    /// True once the other nodes have heard that this process runs. Written by the heartbeat thread.
+    /// True while the other nodes that this process knows have heard that it runs, or were silent for too long. Written by the
+    /// heartbeat thread.
     pub is_introduced: AtomicBool,
     /// True if another node waits for reports. Set by the heartbeat thread, and cleared by the thread that reports.
     pub is_asked: AtomicBool,

@@ -1,6 +1,6 @@
 //! Nodes that join, and links that an emptied Redis lacks.
 
-use super::{Answer, Command, Data, Faults, Guard, LINKS, Node, World, name};
+use super::{Answer, Command, Data, Faults, Guard, LINKS, Node, Server, World, name};
 use crate::schedules::Simulation;
 use crate::trace::note;
 
@@ -117,4 +117,45 @@ fn epoch_that_lacks_a_report_is_ended() {
     let mut world = emptied(None);
     world.begin_report(0);
     assert_eq!(visit_returned(world), Ok(()));
+}
+
+/// Returns a world in which node 0 was visited `visits` times before Redis was emptied. Node 1 has joined the emptied Redis
+/// and knows of nobody. Node 0 hears of it there and has the links. Then another server takes over, which has nothing. Only
+/// node 1 finds it, and node 0 stays at the server that was replaced.
+fn replaced_master(guard: Option<Guard>, visits: u64) -> World {
+    let mut world = (0..).map(|seed| World::new(seed, guard, false)).find(|world| world.nodes.len() == 1).unwrap();
+    (world.faults, world.max) = (Faults::default(), [8; LINKS]);
+    world.report_all(0);
+    world.beat(0);
+    (0..visits).for_each(|_| world.visit(0, 0));
+    assert_eq!(world.made[0], visits);
+    world.servers[0] = Server { name: "s1".to_owned(), data: Data::default() };
+    let node = Node { epoch_at: world.number(), ..Node::default() };
+    world.nodes.push(node);
+    world.beat(1);
+    world.beat(0);
+    world.report_all(0);
+    world.bring_back(0);
+    world.finds_links(1);
+    world.report_all(1);
+    world.servers.push(Server { name: "s2".to_owned(), data: Data::default() });
+    world.nodes[1].at = 1;
+    world.beat(1);
+    world.report_all(1);
+    world.beat(1);
+    world.beat(0);
+    world
+}
+
+/// Lets both nodes visit a link, each at its own server.
+fn visit_at_both_servers(mut world: World) -> Result<(), String> {
+    [0, 1].repeat(20).into_iter().for_each(|node| world.visit(node, 0));
+    world.check()?;
+    world.rest()
+}
+
+#[test]
+fn further_node_hears_of_a_node_first() {
+    assert_eq!(visit_at_both_servers(replaced_master(None, 0)), Ok(()));
+    assert!(visit_at_both_servers(replaced_master(Some(Guard::Further), 0)).is_err());
 }

@@ -1,14 +1,17 @@
 //! The knowledge of a node about the others, by their heartbeats.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::{Beat, LINKS, Node};
+use carom_model::visits::grants::GrantIntroduction;
+
+use super::{Beat, LINKS, Node, name};
 
 impl Node {
     /// Begins another process on the same disk.
     pub(super) fn restart(&mut self) {
         (self.pass, self.has_beaten, self.is_stopped) = (None, false, false);
-        (self.first, self.is_introduced) = (None, false);
+        (self.introduction, self.is_introduced) = (None, false);
         self.latest.clear();
         self.heard.clear();
         self.is_settled = false;
@@ -40,12 +43,15 @@ impl Node {
         }
     }
 
-    /// True if all other nodes that may hold grants have heard of a heartbeat of this process.
-    pub(super) fn have_all_heard(&self, node: usize, beats: &BTreeMap<usize, Beat>) -> bool {
-        let has_heard = |other: &usize| {
+    /// Finds out whether all other nodes that may hold grants have heard of this process, whose present heartbeat is `time`.
+    /// Heartbeats have numbers here, which take the place of instants. No time passes, so that silent nodes are waited for.
+    pub(super) fn introduce(&mut self, node: usize, time: u64, beats: &BTreeMap<usize, Beat>) {
+        let introduction = self.introduction.get_or_insert_with(|| GrantIntroduction::begin(Duration::from_secs(time)));
+        let heard = self.known.iter().filter(|other| **other != node).map(|other| {
             let number = beats.get(other).and_then(|beat| beat.heard.get(&node));
-            number.zip(self.first.as_ref()).is_some_and(|(number, first)| number >= first)
-        };
-        self.known.iter().filter(|other| **other != node).all(has_heard)
+            (name(*other), number.map(|number| Duration::from_secs(*number)))
+        });
+        introduction.observe(heard, Duration::ZERO);
+        self.is_introduced = introduction.is_over();
     }
 }

@@ -189,18 +189,23 @@ impl GrantHolders {
     }
 }
 
-/// Longest time until a process counts as introduced: by then, all nodes that reach Redis have heard of it.
+/// Longest time for which a process waits until another node has heard of it: by then, all nodes that reach Redis have.
 const INTRODUCED_AFTER: Duration = Duration::from_secs(3);
 
 /// The introduction of a process to the other nodes. They no longer count a node that has left its grants to them. So a
 /// process takes grants only once the others have heard that it runs. Otherwise Redis could lose these grants after a
 /// kill, and nobody would wait for the report of the node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+///
+/// The introduction begins again with each further node that the process hears of. A node that has joined an emptied Redis
+/// may know of nobody yet. If another server took over before it hears of this process, it would get grants there without
+/// the report of this process, which may still take grants from the first server.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GrantIntroduction {
     /// The instant at which it began. Heartbeats that the process sent earlier do not count.
     begun: Duration,
-    /// The time of the first answer of Redis since then.
-    since: Option<Duration>,
+    /// The other nodes that may hold grants, each with the time of the first answer of Redis that named it, and true once it
+    /// has heard of this process.
+    others: BTreeMap<String, (Duration, bool)>,
     is_over: bool,
 }
 
@@ -209,19 +214,26 @@ impl GrantIntroduction {
     /// second process of its name. The second process may leave the grants of the name to the other nodes, which then
     /// count neither of the two.
     pub fn begin(now: Duration) -> GrantIntroduction {
-        GrantIntroduction { begun: now, since: None, is_over: false }
+        GrantIntroduction { begun: now, ..GrantIntroduction::default() }
     }
 
-    /// Takes an answer of Redis at `now`. `heard` has an entry for each of the other nodes that may hold grants: the
-    /// instant at which this process sent the last heartbeat that the other node has heard, or `None`. Silent nodes are
-    /// not waited for longer than three seconds.
-    pub fn observe(&mut self, heard: impl IntoIterator<Item = Option<Duration>>, now: Duration) {
-        let (begun, since) = (self.begun, *self.since.get_or_insert(now));
-        let have_all_heard = heard.into_iter().all(|sent| sent.is_some_and(|sent| sent >= begun));
-        self.is_over |= have_all_heard || now.saturating_sub(since) >= INTRODUCED_AFTER;
+    /// Takes an answer of Redis at `now`. `heard` has each of the other nodes that may hold grants, with the instant at
+    /// which this process sent the last heartbeat that the other node has heard, or `None`. The process waits for each of
+    /// them for at most three seconds. A node that has heard of this process need not hear of it again until it no longer
+    /// counts.
+    pub fn observe(&mut self, heard: impl IntoIterator<Item = (String, Option<Duration>)>, now: Duration) {
+        let before = std::mem::take(&mut self.others);
+        for (node, sent) in heard {
+            let (since, has_heard) = before.get(&node).copied().unwrap_or((now, false));
+            let hears = sent.is_some_and(|sent| sent >= self.begun);
+            self.others.insert(node, (since, has_heard || hears));
+        }
+        let awaits =
+            |(since, has_heard): &(Duration, bool)| !has_heard && now.saturating_sub(*since) < INTRODUCED_AFTER;
+        self.is_over = !self.others.values().any(awaits);
     }
 
-    /// True once the process may take grants.
+    /// True while the process may take grants.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
@@ -389,34 +401,50 @@ mod tests {
         assert!(hear(&mut holders, &[], 300), "it counts as lost");
     }
 
+    /// Takes a reply at `now_ms`. Each of the other nodes has heard of the heartbeat of that millisecond, or of none.
+    fn observe(introduction: &mut GrantIntroduction, heard: &[(&str, Option<u64>)], now_ms: u64) -> bool {
+        let heard = heard.iter().map(|(node, sent)| ((*node).to_owned(), sent.map(Duration::from_millis)));
+        introduction.observe(heard, Duration::from_millis(now_ms));
+        introduction.is_over()
+    }
+
     #[test]
     fn introduction_waits_for_all_but_silent_nodes() {
-        let at = Duration::from_millis;
-        let mut introduction = GrantIntroduction::begin(at(400));
-        introduction.observe([Some(at(410)), None], at(500));
-        assert!(!introduction.is_over());
-        introduction.observe([Some(at(510)), Some(at(410))], at(600));
-        introduction.observe([None], at(700));
-        assert!(introduction.is_over(), "a node that joins later hears of this one");
+        let mut introduction = GrantIntroduction::begin(Duration::from_millis(400));
+        assert!(!observe(&mut introduction, &[("b", Some(410)), ("c", None)], 500));
+        assert!(observe(&mut introduction, &[("b", Some(510)), ("c", Some(410))], 600));
+        assert!(observe(&mut introduction, &[("b", None), ("c", None)], 9_000), "both have heard of this process");
         let mut introduction = GrantIntroduction::default();
-        for (now_ms, is_over) in [(10_000, false), (12_999, false), (13_000, true)] {
-            introduction.observe([None], at(now_ms));
-            assert_eq!(introduction.is_over(), is_over, "{now_ms}");
+        assert!(!introduction.is_over(), "Redis has not answered");
+        for (now_ms, is_over) in [(10_000, false), (12_999, false), (13_000, true), (99_000, true)] {
+            assert_eq!(observe(&mut introduction, &[("b", None)], now_ms), is_over, "{now_ms}");
         }
+        assert!(observe(&mut GrantIntroduction::default(), &[], 10_000), "there is no other node");
+    }
+
+    #[test]
+    fn further_node_must_hear_of_a_process() {
+        let mut introduction = GrantIntroduction::default();
+        assert!(observe(&mut introduction, &[("b", Some(100))], 200));
+        assert!(!observe(&mut introduction, &[("b", Some(200)), ("c", None)], 300), "c joined just now");
+        assert!(observe(&mut introduction, &[("b", Some(300)), ("c", Some(300))], 400));
+        // A node that has left its grants no longer counts this one, and must hear of it once more.
+        assert!(observe(&mut introduction, &[("b", Some(400))], 500));
+        assert!(!observe(&mut introduction, &[("b", Some(500)), ("c", None)], 600));
+        assert!(!observe(&mut introduction, &[("b", Some(3_400)), ("c", None), ("d", None)], 3_500));
+        assert!(!observe(&mut introduction, &[("b", Some(3_500)), ("c", None), ("d", None)], 3_600), "d came later");
+        assert!(observe(&mut introduction, &[("b", Some(6_400)), ("c", None), ("d", None)], 6_500), "both are silent");
     }
 
     #[test]
     fn earlier_heartbeats_introduce_no_process() {
-        let at = Duration::from_secs;
         let mut introduction = GrantIntroduction::default();
-        introduction.observe([Some(at(1))], at(2));
-        assert!(introduction.is_over());
+        assert!(observe(&mut introduction, &[("b", Some(1_000))], 2_000));
         // It gives way until its twin, which leaves the grants of the name, is silent.
-        introduction = GrantIntroduction::begin(at(60));
-        introduction.observe([Some(at(1))], at(61));
-        assert!(!introduction.is_over(), "the others have heard that a process of the name was stopped since");
-        introduction.observe([Some(at(60))], at(62));
-        assert!(introduction.is_over());
+        introduction = GrantIntroduction::begin(Duration::from_secs(60));
+        let is_over = observe(&mut introduction, &[("b", Some(1_000))], 61_000);
+        assert!(!is_over, "the others have heard that a process of the name was stopped since");
+        assert!(observe(&mut introduction, &[("b", Some(60_000))], 62_000));
     }
 
     #[test]

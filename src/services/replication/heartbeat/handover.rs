@@ -1,6 +1,7 @@
 //! The handover of granted visits: a node that stops leaves what it knows of them in Redis. Once another node has stored
 //! that, it no longer counts the stopped node among those whose reports a Redis that has lost grants must await. So a process
-//! takes no grants before its introduction: the other nodes have heard that it runs.
+//! takes no grants before its introduction: the other nodes have heard that it runs. It takes none either while it waits for
+//! a further node to hear that.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::{BEAT_TIME, HeartbeatThread};
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::agreement::OtherNode;
+use carom_model::replication::members::NodeId;
 use carom_model::visits::grants::GrantIntroduction;
 
 /// Longest wait of a node that stops for the thread that knows its grants.
@@ -18,7 +20,7 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 impl HeartbeatThread {
-    /// True if this process waits until the other nodes have heard of it.
+    /// True if this process waits until other nodes have heard of it.
     pub(super) fn awaits_introduction(&self) -> bool {
         self.fleet.home.stores_all_links() && !self.twins.gives_way() && !self.introduction.is_over()
     }
@@ -31,15 +33,16 @@ impl HeartbeatThread {
         self.fleet.stats.fleet.grants.is_introduced.store(false, Ordering::Release);
     }
 
-    /// Returns for each other node that may hold grants when this process sent the last heartbeat that this node has reported
-    /// as heard; `None` without one. A node that has heard of a heartbeat has stored the name of this node among those that
-    /// may hold grants.
-    pub(super) fn heard_by_holders(&self, others: &[OtherNode]) -> Vec<Option<Duration>> {
-        let sent = |name: &String| {
+    /// Returns each other node that may hold grants, with the instant at which this process sent the last heartbeat that the
+    /// other node has reported as heard; `None` without one. A node that has heard of a heartbeat has stored the name of
+    /// this node among those that may hold grants.
+    pub(super) fn heard_by_holders(&self, others: &[OtherNode]) -> Vec<(NodeId, Option<Duration>)> {
+        let sent = |name: &NodeId| {
             let report = others.iter().find(|other| other.node == *name)?.report?;
             self.confirmations.sent(report.heard)
         };
-        self.holders.names().filter(|name| **name != self.fleet.settings.node).map(sent).collect()
+        let names = self.holders.names().filter(|name| **name != self.fleet.settings.node);
+        names.map(|name| (name.clone(), sent(name))).collect()
     }
 
     /// Lets the thread that admits visits leave the grants of this node in Redis, and waits for that.
