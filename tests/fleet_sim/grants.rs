@@ -63,6 +63,8 @@ pub(crate) enum Guard {
     Further,
     /// A node that comes back to an emptied Redis begins another epoch before Redis gets links back.
     Rival,
+    /// A node brings links back once all nodes that it has heard of have heard of it.
+    Held,
     /// A node that joins with a copy of a store waits for the node of that store.
     Copied,
 }

@@ -55,8 +55,11 @@ impl World {
                 return;
             }
         }
-        // The heartbeat thread is woken first.
+        // The heartbeat thread is woken first. Others that take the links must know for whose report to wait.
         self.beat(node);
+        if !self.nodes[node].is_introduced && !self.leaves_out(Guard::Held) {
+            return;
+        }
         note!(self, "{} brings back the links", name(node));
         self.servers[at].data.has_links = true;
     }
@@ -98,9 +101,13 @@ fn emptied(guard: Option<Guard>) -> World {
     world
 }
 
-/// Lets node 0 bring the links back, and the new nodes visit one of them.
+/// Lets node 0 bring the links back once the new nodes have heard of it, and the new nodes visit one of them.
 fn visit_returned(mut world: World) -> Result<(), String> {
     world.bring_back(0);
+    [1, 2].repeat(2).into_iter().for_each(|node| world.beat(node));
+    world.bring_back(0);
+    assert!(world.servers[0].data.has_links);
+    [1, 2].into_iter().for_each(|node| world.beat(node));
     [1, 2].repeat(20).into_iter().for_each(|node| world.visit(node, 0));
     world.check()?;
     world.rest()
@@ -158,4 +165,10 @@ fn visit_at_both_servers(mut world: World) -> Result<(), String> {
 fn further_node_hears_of_a_node_first() {
     assert_eq!(visit_at_both_servers(replaced_master(None, 0)), Ok(()));
     assert!(visit_at_both_servers(replaced_master(Some(Guard::Further), 0)).is_err());
+}
+
+#[test]
+fn links_wait_until_all_hear_of_their_node() {
+    assert_eq!(visit_at_both_servers(replaced_master(None, 2)), Ok(()));
+    assert!(visit_at_both_servers(replaced_master(Some(Guard::Held), 2)).is_err());
 }

@@ -47,7 +47,7 @@ impl Follower {
             self.compare = None;
             return Ok(false);
         }
-        if self.awaits_lag() {
+        if self.awaits_lag() || self.awaits_introduction() {
             return Ok(false);
         }
         let Some(compare) = self.compare.take() else { return self.begin_to_compare() };
@@ -79,6 +79,20 @@ impl Follower {
         fleet.retention.may_have_expired()
             && !fleet.stats.fleet.gives_way.load(Ordering::Acquire)
             && !fleet.view.has_heartbeat_since(self.measure_after)
+    }
+
+    /// True if this node must not bring links to Redis yet: nodes of which it has heard since its pass down have not heard of
+    /// it. They would take the links, and the next master could grant them visits of these without the report of this node
+    /// ([`carom_model::visits::grants`]). The introduction ends after some seconds at the latest. A process that gives way is
+    /// not introduced.
+    fn awaits_introduction(&self) -> bool {
+        let stats = &self.fleet.stats.fleet;
+        let goes_up = self.compare.as_ref().is_some_and(|compare| !matches!(compare.phase, ComparePhase::Down(_)));
+        let is_introduced = || {
+            self.fleet.view.has_heartbeat_since(self.measure_after)
+                && stats.grants.is_introduced.load(Ordering::Acquire)
+        };
+        goes_up && !stats.gives_way.load(Ordering::Acquire) && !is_introduced()
     }
 
     fn begin_to_compare(&mut self) -> Result<bool, Stopped> {
@@ -126,7 +140,8 @@ impl Follower {
     }
 
     /// Ends the pass down, and returns the next one. The process may have been suspended before it had read all codes, for so long
-    /// that some states expired. So the lag is measured before the pass up, which ends the comparison.
+    /// that some states expired. So the lag is measured before the pass up, which ends the comparison. The heartbeat also tells which
+    /// nodes must hear of this one before that.
     fn end_scan(&mut self) -> ComparePhase {
         self.measure_after = since_boot();
         self.fleet.view.wake_heartbeat();
@@ -331,6 +346,7 @@ mod tests {
         follower.must_compare.push(Partition(0));
         // States expire, and the lag was known when the scan began.
         fleet.retention.hear(&[], (5, Some(10)), None);
+        fleet.stats.fleet.grants.is_introduced.store(true, Ordering::Release);
         fleet.view.note_heartbeat([], false, since_boot());
         let (which, phase) = (BTreeSet::from([Partition(0)]), follower.end_scan());
         follower.compare = Some(Compare { which, phase, compared: 0, logged: Instant::now() });
@@ -340,5 +356,29 @@ mod tests {
         assert!(matches!(follower.compare(), Ok(false)));
         assert!(follower.compare.is_none());
         assert!(follower.must_compare.is_empty(), "the lag is known");
+    }
+
+    #[test]
+    fn links_wait_until_other_nodes_have_heard_of_this_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = context(dir.path());
+        let ((writer, _orders), (_outbox, deliveries)) = (sync_channel(8), channel());
+        let mut follower = prepare(&fleet, writer, deliveries).unwrap();
+        follower.must_compare.push(Partition(0));
+        let (which, phase) = (BTreeSet::from([Partition(0)]), follower.end_scan());
+        follower.compare = Some(Compare { which, phase, compared: 0, logged: Instant::now() });
+        let grants = &fleet.stats.fleet.grants;
+        // The last heartbeat before the position was lost may have found no other node.
+        for (is_introduced, beats) in [(true, false), (false, true)] {
+            grants.is_introduced.store(is_introduced, Ordering::Release);
+            if beats {
+                fleet.view.note_heartbeat([], false, follower.measure_after + Duration::from_millis(2));
+            }
+            assert!(matches!(follower.compare(), Ok(false)));
+            assert!(follower.compare.is_some(), "a node that is not introduced brings no links");
+        }
+        grants.is_introduced.store(true, Ordering::Release);
+        assert!(matches!(follower.compare(), Ok(false)));
+        assert!(follower.compare.is_none());
     }
 }
