@@ -1,6 +1,7 @@
 // A period of days, as the node counts them: in UTC.
 
-import { fill, h } from "./dom.js";
+import { fill, h, setText } from "./dom.js";
+import { day } from "./format.js";
 import { periods as text } from "./strings-traffic.js";
 
 export const DAY_MS = 86_400_000;
@@ -123,6 +124,17 @@ export function periodPicker(onChange, names = SERVICE_PERIODS) {
     h("button", { type: "button", class: "button", "data-period": name, onclick: () => onChange(new URLSearchParams({ period: name })) }, text.names[name]));
   const [from, to] = [text.first, text.last].map((label) => h("input", { type: "date", "aria-label": label, min: FIRST_DAY, required: true }));
   const wrong = h("p", { class: "error", role: "alert", hidden: true });
+  // On a phone, a list takes the place of the buttons, and the days can be chosen once its last entry is.
+  const choice = h("select", { "aria-label": text.label, "data-action": "period", onchange: () => choosePeriod(choice.value) }, [...names, "own"].map((name) => h("option", { value: name }, text.choices[name])));
+  const range = h("span", { class: "soft small" });
+  const choosePeriod = (name) => {
+    element.toggleAttribute("data-own", name === "own");
+    if (name === "own") {
+      from.focus();
+    } else {
+      onChange(new URLSearchParams({ period: name }));
+    }
+  };
   const say = (why) => {
     wrong.hidden = why === null;
     fill(wrong, why);
@@ -139,12 +151,16 @@ export function periodPicker(onChange, names = SERVICE_PERIODS) {
   [from, to].forEach((input) => input.addEventListener("change", chosen));
   const element = h("div", { class: "period" },
     h("div", { class: "segments", role: "group", "aria-label": text.label }, buttons),
+    h("div", { class: "period-choice" }, choice, range),
     h("div", { class: "line" }, from, h("span", { class: "soft" }, text.to), to), wrong);
   return {
     element,
     set(period) {
       buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.period === period.name)));
       [from.value, to.value] = period.name === "all" ? ["", ""] : [period.from, period.to];
+      choice.value = period.name;
+      element.toggleAttribute("data-own", period.name === "own");
+      setText(range, period.name === "all" ? "" : text.range(day(startOf(period.from)), day(startOf(period.to))));
       say(null);
     },
   };

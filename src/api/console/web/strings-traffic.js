@@ -145,6 +145,8 @@ export const plots = {
 export const periods = {
   label: "Period",
   names: { today: "Today", "7d": "7 days", "30d": "30 days", month: "Last month", "90d": "90 days", "365d": "1 year", all: "All time" },
+  choices: { today: "Today", "7d": "Last 7 days", "30d": "Last 30 days", month: "Last month", "90d": "Last 90 days", "365d": "Last 365 days", all: "All time", own: "Other dates…" },
+  range: (first, last) => (first === last ? first : `${first} to ${last}`),
   first: "First day",
   last: "Last day",
   to: "to",
