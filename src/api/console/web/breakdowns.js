@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { card, clipped, emptyState, fill, h, row } from "./dom.js";
 import * as format from "./format.js";
-import { onBar, reloader, settingLink, shareTable } from "./parts.js";
+import { bestOf, onBar, reloader, settingLink, shareTable } from "./parts.js";
 import { hasAllLinks } from "./rights.js";
 import { common } from "./strings-shell.js";
 import { breakdowns as text } from "./strings-visits.js";
@@ -87,23 +87,31 @@ function content(stats, { groups, onPick, filters }) {
 
 /** A card of one or several lists, one of which is shown. */
 function groupCard(group, names, stats, pick) {
-  const host = h("div");
+  const [host, best] = [h("div"), h("span")];
   const buttons = names.map((name) => h("button", { type: "button", class: "button", "data-part": name, onclick: () => show(name) }, text.parts[name]));
   const show = (name) => {
     chosen.set(group, name);
     buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.part === name)));
     const rows = stats[name] ?? [];
+    const [first] = orderOf(name, rows);
+    fill(best, isKnown(rows) ? bestOf(format.bareUrl(nameOf(name, first)), format.percent(first.visits, stats.total)) : text.nothing);
     fill(host, listTable(name, rows, stats.total, (one) => pick(name, one)), rows.length >= SHOWN && h("p", { class: "soft small" }, text.more(SHOWN)));
   };
   const first = names.find((name) => name === chosen.get(group)) ?? names.find((name) => isKnown(stats[name])) ?? names[0];
   show(first);
   const beside = names.length > 1 && h("div", { class: "segments small", role: "group", "aria-label": text.groups[group] }, buttons);
-  return card(text.groups[group], { id: `card-${group}`, beside, className: "breakdown" }, host);
+  return card(text.groups[group], { id: `card-${group}`, beside, className: "breakdown", fold: best }, host);
 }
 
 /** Whether a list says more than that nothing is known. */
 function isKnown(rows) {
   return rows?.some(({ value }) => value !== "") ?? false;
+}
+
+/** The rows of a list in their order. Most visits have no campaign, which does not answer which one brought most. Their bar is to scale all the same. */
+function orderOf(name, rows) {
+  const named = name.startsWith("utm") ? rows.filter(({ value }) => value !== "") : rows;
+  return [...named, ...rows.filter((one) => !named.includes(one))];
 }
 
 /** The visits of each value, and its share of all. `pickOf(row)` is what a click on the value does, or null. */
@@ -113,11 +121,8 @@ function listTable(name, rows, total, pickOf) {
     return emptyState(text.nothing, why);
   }
   const columns = [{ title: text.parts[name] }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }];
-  // Most visits have no campaign, which does not answer which one brought most. Their bar is to scale all the same.
-  const named = name.startsWith("utm") ? rows.filter(({ value }) => value !== "") : rows;
-  const ordered = [...named, ...rows.filter((one) => !named.includes(one))];
   const largest = Math.max(...rows.map(({ visits }) => visits));
-  const lines = ordered.map((one) => row(
+  const lines = orderOf(name, rows).map((one) => row(
     { content: onBar(one.visits, largest, valueOf(nameOf(name, one), pickOf(one))), class: "fluid" },
     { content: format.number(one.visits), class: "num" },
     { content: format.percent(one.visits, total), class: "num soft" }));

@@ -150,10 +150,49 @@ export function pageHead(title, ...beside) {
   return h("div", { class: "page-head" }, h("h1", { tabindex: "-1" }, title), h("div", { class: "page-actions" }, beside));
 }
 
-/** A card with a heading, which can have the focus if the card has an `id`. `beside` stands at the other end of the heading's line. */
-export function card(title, { id, beside, className = "" } = {}, ...children) {
+/**
+ * A card with a heading, which can have the focus if the card has an `id`. `beside` stands at the other end of the heading's line. With `fold`, a summary of the content, a phone
+ * shows the heading with this summary alone, until somebody opens the card.
+ */
+export function card(title, { id, beside, className = "", fold } = {}, ...children) {
   const head = h("div", { class: "card-head" }, h("h2", { tabindex: id ? "-1" : null }, title), beside);
-  return h("section", { class: `card ${className}`.trim(), id }, head, children);
+  const element = h("section", { class: `card ${className}`.trim(), id }, head, children);
+  if (fold) {
+    addFold(element, head, title, fold);
+  }
+  return element;
+}
+
+/** The titles of the cards that are open on a phone. They stay open when their content is loaded again. */
+const unfolded = new Set();
+
+function addFold(element, head, title, summary) {
+  element.classList.add("folds");
+  head.append(h("button", { type: "button", class: "fold", "data-action": "fold", onclick: () => setFold(element, title, !unfolded.has(title)) },
+    h("span", { class: "visually-hidden" }, title, ": "), h("span", { class: "fold-summary" }, summary)));
+  setFold(element, title, unfolded.has(title));
+}
+
+function setFold(element, title, isOpen) {
+  unfolded[isOpen ? "add" : "delete"](title);
+  element.toggleAttribute("data-folded", !isOpen);
+  element.querySelector(".fold").setAttribute("aria-expanded", String(isOpen));
+}
+
+/** Opens a card that a phone shows folded. */
+export function unfold(element) {
+  if (element.hasAttribute("data-folded")) {
+    element.querySelector(".fold").click();
+  }
+}
+
+/** A button that only phones show, while `host` has no `data-all`: the style of the host leaves out a part of it there until then. */
+export function moreOnPhone(host, label, action) {
+  return button(label, () => {
+    host.dataset.all = "";
+    host.tabIndex = -1;
+    host.focus({ preventScroll: true });
+  }, { kind: "quiet more-on-phone", "data-action": action });
 }
 
 /** With more columns than these, the rows of a table become cards on a phone. */

@@ -1,14 +1,17 @@
 // The cards of the page of one link.
 
 import { withQuery } from "./api.js";
-import { badge, card, clipped, emptyState, facts, h, loadingState, outside, pageLink, row } from "./dom.js";
+import { badge, card, clipped, emptyState, facts, h, loadingState, moreOnPhone, outside, pageLink, row } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
-import { onBar, shareTable } from "./parts.js";
+import { bestOf, onBar, shareTable } from "./parts.js";
 import { hasAllLinks } from "./rights.js";
 import { conditionText } from "./rule-conditions.js";
 import { form, page as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
+
+/** Facts that a phone shows at first: visits, tags, and dates. */
+const FACTS_ON_PHONE = 5;
 
 /** Referrers that are shown at first. */
 const REFERRERS_SHOWN = 10;
@@ -25,7 +28,7 @@ function toLinks(query, said, props) {
 
 export function factsCard(link) {
   const { meta, visitsSummary: visits } = link;
-  return card(text.details, {}, facts([
+  const list = facts([
     [text.allVisits, text.visitsOf(visits.total, meta.maxVisits, visits.bots)],
     [text.tags, link.tags.length === 0 ? common.none : link.tags.map((tag) => [toLinks({ tags: joinTags([tag]) }, tag, { class: "badge" }), " "])],
     [text.created, format.time(link.dateCreated)],
@@ -37,7 +40,9 @@ export function factsCard(link) {
     [text.cache, link.cacheSeconds === null ? text.off : format.duration(link.cacheSeconds)],
     [text.forwardQuery, yes(link.forwardQuery)],
     [text.crawlable, yes(link.crawlable)],
-  ]));
+  ]);
+  [...list.children].slice(FACTS_ON_PHONE).forEach((one) => one.classList.add("further"));
+  return card(text.details, {}, list, moreOnPhone(list, text.allDetails, "all-details"));
 }
 
 /** The referring hosts of all visits, `null` while they load: the node does not count them by day. */
@@ -51,7 +56,7 @@ export function referrersCard(referrers) {
   const largest = Math.max(...referrers.map(({ total }) => total));
   const rows = referrers.map(({ host, total }) => row({ content: onBar(total, largest, clipped(host)), class: "fluid" }, { content: format.number(total), class: "num" }));
   const columns = [{ title: text.host }, { title: text.visits, class: "num" }];
-  return card(text.referrers, {}, shareTable(common.asTable(text.referrers), columns, rows, { shown: REFERRERS_SHOWN, action: "all-referrers" }));
+  return card(text.referrers, { fold: bestOf(referrers[0].host, format.number(referrers[0].total)) }, shareTable(common.asTable(text.referrers), columns, rows, { shown: REFERRERS_SHOWN, action: "all-referrers" }));
 }
 
 /** The history of a link, the newest change first; `null` where it could not be read. */
@@ -60,7 +65,9 @@ export function historyCard(history, link) {
     return card(text.history, {}, emptyState(text.historyUnknown, text.historyUnknownText));
   }
   const made = link && h("li", null, badge(text.badges.created, "good"), " ", format.time(link.dateCreated), text.by, link.app ? outside(link.app) : text.noKey);
-  return card(text.history, { beside: h("small", null, text.historyNote) }, h("ol", { class: "plain history" }, history.map(editItem), made));
+  const [last] = history;
+  const latest = last ? [text.badges[last.what] ?? last.what, " ", format.date(last.at)] : link && [text.badges.created, " ", format.date(link.dateCreated)];
+  return card(text.history, { beside: h("small", null, text.historyNote), fold: latest }, h("ol", { class: "plain history" }, history.map(editItem), made));
 }
 
 function editItem({ at, app, keyId, through, what, changes }) {

@@ -1,6 +1,6 @@
 // What the views of usage, apps, domains, lists, fleet and settings share.
 
-import { button, copyButton, errorState, fill, h, loadingState, outside, pageLink, regionTable, setText } from "./dom.js";
+import { button, clipped, copyButton, errorState, fill, h, loadingState, outside, pageLink, regionTable, setText } from "./dom.js";
 import * as format from "./format.js";
 import { onLive } from "./live.js";
 import { mayManage } from "./rights.js";
@@ -44,6 +44,9 @@ export function onBar(value, largest, ...content) {
 
 /** Rows that a table of names on bars shows on a phone, where each is as high as a finger needs. */
 const SHARES_ON_PHONE = 5;
+
+/** A name and its value, as the summary of a list that begins with them. */
+export const bestOf = (name, value) => [clipped(name), h("b", null, value)];
 
 /** A table of names on bars, with numbers. It shows its first rows, and a button that adds all others. */
 export function shareTable(label, columns, rows, { shown, action }) {

@@ -243,6 +243,7 @@ export const page = {
     usedUp: "Edit it to raise the limit.",
   },
   details: "Details",
+  allDetails: "Show all details",
   visits: "Visits",
   allVisits: "Visits, all time",
   visitsOf: (total, most, bots) => `${number(total)}${most ? ` of ${number(most)}` : ""} (${number(bots)} by bots)`,

@@ -4,6 +4,7 @@ import { count } from "./format.js";
 
 export const rules = {
   title: "Redirect rules",
+  counts: (all) => count(all, "rule"),
   note: "The first rule that matches decides.",
   edit: "Edit redirect rules",
   addFirst: "Add redirect rule",

@@ -187,6 +187,7 @@ export const usage = {
   noVisits: "No visits in this period",
   noVisitsText: "Share a short URL, or choose a longer period. Visits are counted within seconds; reload the page to see them.",
   createdByDay: "Links created by day",
+  createdIn: (links) => count(links, "link"),
   noneCreated: "No links created in this period",
   noneCreatedText: "Choose a longer period, or create a link.",
   toLinks: "View links",

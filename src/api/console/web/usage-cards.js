@@ -5,7 +5,7 @@ import { changeSince, visitsSince } from "./changes.js";
 import { card, clipped, emptyState, h, outside, pageLink, regionTable, row } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
-import { numberOr, onBar, shareTable, tiles } from "./parts.js";
+import { bestOf, numberOr, onBar, shareTable, tiles } from "./parts.js";
 import { DAY_MS, isRunning, periodIn, stepsOf } from "./period.js";
 import { barPlot } from "./plot.js";
 import { hasAllLinks } from "./rights.js";
@@ -76,7 +76,7 @@ export function madeCard(links, period, keep) {
   const plot = barPlot(picture, { series: [{ label: text.created, colour: "--plot-3" }], label: title, when: format.day, utc: true });
   plot.set(steps, [made]);
   keep(plot);
-  return card(title, {}, picture, tableOf(title, [text.created], { steps, lists: [made], when: format.day }));
+  return card(title, { fold: text.createdIn(made.reduce((sum, one) => sum + one, 0)) }, picture, tableOf(title, [text.created], { steps, lists: [made], when: format.day }));
 }
 
 /** The most visited links. Each leads to its page, for the period and the filters of the query of this one. */
@@ -112,7 +112,7 @@ export function referrersCard({ referrers, summary: { total: all } }, query) {
   const named = (host) => (hasAllLinks() ? pageLink(narrowed(query, { referrer: host }), clipped(host), { class: "pick", "data-action": "filter-by" }) : clipped(host));
   const rows = referrers.map(({ host, total }) => row({ content: onBar(total, largest, named(host)), class: "fluid" }, num(format.number(total)), { content: format.percent(total, all), class: "num soft" }));
   const columns = [{ title: text.host }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }];
-  return card(title, { id: "card-referrers" }, shareTable(common.asTable(title), columns, rows, { shown: REFERRERS_SHOWN, action: "all-referrers" }));
+  return card(title, { id: "card-referrers", fold: bestOf(referrers[0].host, format.percent(referrers[0].total, all)) }, shareTable(common.asTable(title), columns, rows, { shown: REFERRERS_SHOWN, action: "all-referrers" }));
 }
 
 /**
@@ -180,5 +180,6 @@ export function byTagCard(tags, query) {
     { content: onBar(visitsSummary?.total, largest, pageLink(narrowed(query, { tag }), clipped(tag), { class: "pick", "data-action": "filter-by" })), class: "fluid" },
     num(pageLink(withQuery("/admin/links", { tags: joinTags([tag]) }), format.number(shortUrlsCount))), num(numberOr(visitsSummary?.total, text.counting))));
   const columns = [{ title: text.tag }, { title: text.linksColumn, class: "num" }, { title: text.visits, class: "num" }];
-  return card(text.byTag, about, shareTable(common.asTable(text.byTag), columns, rows, { shown: TOP_SHOWN, action: "all-tags" }), h("p", { class: "shares-more" }, toTags("quiet")));
+  const fold = bestOf(tags[0].tag, numberOr(tags[0].visitsSummary?.total, text.counting));
+  return card(text.byTag, { ...about, fold }, shareTable(common.asTable(text.byTag), columns, rows, { shown: TOP_SHOWN, action: "all-tags" }), h("p", { class: "shares-more" }, toTags("quiet")));
 }

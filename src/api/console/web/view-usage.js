@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { breakdowns, visitStats } from "./breakdowns.js";
-import { actionButton, h, outside, pageHead, pageLink } from "./dom.js";
+import { actionButton, h, outside, pageHead, pageLink, unfold } from "./dom.js";
 import { joinTags } from "./field.js";
 import { reloader, sourcesNote } from "./parts.js";
 import { apiQuery, periodOf, periodPicker, queryBefore, withPeriod } from "./period.js";
@@ -162,6 +162,9 @@ const referrersOf = ({ referrers, total }) => ({
 /** Scrolls to the card that the URL names. While the visit log is off, scrolls to the notice that says so. */
 function reveal(name) {
   const card = document.getElementById(`card-${name}`) ?? document.getElementById("visitors");
-  card?.scrollIntoView({ block: "start" });
-  card?.querySelector("h2")?.focus({ preventScroll: true });
+  if (card) {
+    unfold(card);
+    card.scrollIntoView({ block: "start" });
+    card.querySelector("h2")?.focus({ preventScroll: true });
+  }
 }
