@@ -312,7 +312,7 @@ const TILES: &str = "[...document.querySelectorAll('.tile dt')].map((one) => one
 
 /// Script: the texts of the cells of a row without an app.
 const WITHOUT_AN_APP: &str = "(() => {
-    const row = [...document.querySelectorAll('main .figures tbody tr')].find((one) => one.innerText.includes('Without an app'));
+    const row = [...document.querySelectorAll('main .rows tbody tr')].find((one) => one.innerText.includes('Without an app'));
     return row ? [...row.cells].slice(1).map((one) => one.innerText) : null;
 })()";
 

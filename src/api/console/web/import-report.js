@@ -9,11 +9,11 @@ const SHOWN = 100;
 
 /** A card of lines `{ line, error, text }` of a file. */
 export function refusedCard(title, refused, name) {
-  const rows = refused.slice(0, SHOWN).map(({ line, error, text: content }) => row({ content: String(line), class: "num" }, { content: outside(error), class: "wrap" }, { content: clipped(content ?? "", "mono"), class: "fluid" }));
+  const rows = refused.slice(0, SHOWN).map(({ line, error, text: content }) => row({ content: String(line), class: "num figure named" }, { content: outside(error), class: "wrap lead" }, { content: clipped(content ?? "", "mono"), class: "fluid fact" }));
   const columns = [{ title: text.line, class: "num" }, { title: report.reason }, { title: report.content }];
   const { element, table } = regionTable(common.asTable(title), columns, rows);
   // Reasons are too long for columns of a phone.
-  table.classList.add("as-cards");
+  table.classList.add("as-cards", "rows");
   return card(title, { beside: button(report.download, () => download(refused, name), { "data-action": "download-report" }), className: "rejected" },
     refused.length > rows.length && h("p", { class: "soft" }, report.part(rows.length, refused.length)),
     element);

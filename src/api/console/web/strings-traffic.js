@@ -155,6 +155,11 @@ export const periods = {
   tooLong: "The period is longer than ten years. Choose a shorter one.",
 };
 
+const nounOf = (one) => (number) => (number === 1 ? one : `${one}s`);
+
+/** The nouns of numbers that stand without a title of their own. */
+export const units = { links: nounOf("link"), visits: nounOf("visit"), new: "new", botVisits: "by bots" };
+
 export const usage = {
   share: "Share",
   ownOnly: "Visits of the links that your key may see. Totals of the whole service need a key for all apps and domains.",

@@ -42,6 +42,7 @@ export const visits = {
   unknownPlace: "Unknown",
   unknownBrowser: "Unknown browser",
   bot: "Bot",
+  showMore: "Show more",
   none: "No individual visits in this period",
   noneText: "While the visit log is on, this list shows each visit with its browser, referrer and location: ",
   incomplete: "This list is incomplete: some visits could not be read, or are missing from other servers.",

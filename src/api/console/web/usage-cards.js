@@ -10,7 +10,7 @@ import { DAY_MS, isRunning, periodIn, stepsOf } from "./period.js";
 import { barPlot } from "./plot.js";
 import { hasAllLinks } from "./rights.js";
 import { common } from "./strings-shell.js";
-import { usage as text } from "./strings-traffic.js";
+import { units, usage as text } from "./strings-traffic.js";
 import { LINK_FILTERS, filtersOf, withFilters } from "./visit-filters.js";
 import { tableOf } from "./visits-plot.js";
 
@@ -119,17 +119,24 @@ export function referrersCard({ referrers, summary: { total: all } }, query) {
  * Links in all, made and followed in the period, of each of some parts. The name leads to the visits of the part, `part`, and the number of links to its links; where `part` is
  * null, no filter selects them.
  */
-function partsCard(title, first, parts, { name, part: partOf, query, empty }) {
+function partsCard(title, first, parts, { name, said, part: partOf, query, empty }) {
   if (parts.length === 0) {
     return card(title, {}, emptyState(text.noLinks, empty));
   }
   const named = (part) => (partOf(part) === null ? name(part) : pageLink(narrowed(query, partOf(part)), name(part), { "data-action": "filter-by" }));
   const linksOf = (part) => (part.links === null || partOf(part) === null ? numberOr(part.links, text.counting) : pageLink(withQuery("/admin/links", partOf(part)), format.number(part.links)));
-  const rows = parts.map((part) => row({ content: named(part), class: "wrap" }, num(linksOf(part)), num(numberOr(part.created, text.counting)), num(format.number(part.visits.total))));
-  const columns = [first, text.linksColumn, text.newColumn, text.visits].map((column, at) => ({ title: column, class: at > 0 ? "num" : undefined, isName: at === 0 }));
+  const rows = parts.map((part) => {
+    const { links, created, visits: { total } } = part;
+    return row({ content: named(part), class: "wrap lead" },
+      { content: linksOf(part), class: "num fact unit", label: units.links(links) },
+      { content: numberOr(created, text.counting), class: "num fact unit", label: units.new },
+      { content: format.number(total), class: "num figure unit", label: units.visits(total) });
+  });
+  const columns = [first, text.linksColumn, text.newColumn, text.visits].map((column, at) => ({ title: column, class: at > 0 ? "num" : undefined }));
   const { element, table } = regionTable(common.asTable(title), columns, rows);
-  table.classList.add("figures");
-  return card(title, { beside: h("small", null, text.periodNote) }, element);
+  table.classList.add("rows");
+  const best = parts.reduce((most, one) => (one.visits.total > most.visits.total ? one : most));
+  return card(title, { beside: h("small", null, text.periodNote), fold: bestOf(said(best), format.number(best.visits.total)) }, element);
 }
 
 /** The apps, then the links that belong to none of them, if there are any: their `app` is null. The domains have all links. */
@@ -150,6 +157,7 @@ export function byAppCard(links, query) {
   const others = () => (isCut ? text.otherApps : h("span", null, text.withoutApp, h("small", { class: "meaning" }, text.withoutAppMeaning)));
   return partsCard(text.byApp, text.app, appsAndRest(links), {
     name: ({ app }) => (app === null ? others() : outside(app)),
+    said: ({ app }) => app ?? (isCut ? text.otherApps : text.withoutApp),
     part: ({ app }) => (app === null ? null : { app }),
     query,
     empty: text.noLinksByApp,
@@ -159,6 +167,7 @@ export function byAppCard(links, query) {
 export function byDomainCard(byDomain, query) {
   return partsCard(text.byDomain, text.domain, byDomain, {
     name: ({ domain }) => (domain === null ? common.defaultDomain : outside(domain)),
+    said: ({ domain }) => domain ?? common.defaultDomain,
     part: ({ domain }) => ({ domain: domain ?? "DEFAULT" }),
     query,
     empty: text.noLinksByDomain,

@@ -19,7 +19,7 @@ space_key_file = "/etc/carom/space.key"
 # Another name on every node.
 node = "node-a"`;
 
-const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: ["redirects", "unsynced", "lag", "heard"].includes(name) ? "num" : undefined, isName: name === "node" }));
+const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: ["redirects", "unsynced", "lag", "heard"].includes(name) ? "num" : undefined }));
 
 export async function show(main) {
   const host = h("div", { class: "stack" });
@@ -115,11 +115,13 @@ function nodes(status) {
   const cells = new Map(status.fleet.nodes.map((one) => [one.node, Array.from({ length: 7 }, () => h("span"))]));
   const rows = status.fleet.nodes.map(({ node }) => {
     const [version, formats, state, redirects, unsynced, behind, heard] = cells.get(node);
-    const num = (content) => ({ content, class: "num" });
-    return row({ content: [outside(node), node === own && [" ", badge(text.thisNode)]], class: "wrap" }, version, formats, state, num(redirects), num(unsynced), num(behind), num(heard));
+    const fact = (content, role = "") => ({ content, class: `fact ${role}`.trim() });
+    return row({ content: [outside(node), node === own && [" ", badge(text.thisNode)]], class: "wrap lead" }, fact(version, "named"), fact(formats, "named"), { content: state, class: "figure" },
+      // A phone has these two in the map.
+      { content: redirects, class: "num not-on-phone" }, fact(unsynced, "num named"), { content: behind, class: "num not-on-phone" }, fact(heard, "num named"));
   });
   const { element, table } = regionTable(text.nodesLabel, COLUMNS, rows);
-  table.classList.add("figures");
+  table.classList.add("rows");
   return {
     content: card(text.nodes, {}, element),
     update: (now) => now.fleet.nodes.forEach((one) => writeNode(cells.get(one.node), one, now)),

@@ -195,11 +195,12 @@ function unknownColumns(columns) {
 
 function preview(rows) {
   const names = [...new Set(rows.slice(0, SHOWN).flatMap(({ fields }) => Object.keys(fields)))];
-  const cells = rows.slice(0, SHOWN).map(({ line, fields }) => row({ content: String(line), class: "num" }, ...names.map((name) => ({ content: cell(fields[name]), class: "fluid-cell" }))));
+  const classOf = (name, { title }) => `fluid-cell ${name === (title ? "title" : "longUrl") ? "lead" : "fact"}`;
+  const cells = rows.slice(0, SHOWN).map(({ line, fields }) => row({ content: String(line), class: "num figure named" }, ...names.map((name) => ({ content: cell(fields[name]), class: classOf(name, fields) }))));
   const columns = [{ title: text.line, class: "num" }, ...names.map((name) => ({ title: fieldNames[name] ?? name }))];
   const said = text.firstLines(cells.length, rows.length);
   const { element: region, table } = regionTable(said, columns, cells);
-  table.classList.add("preview");
+  table.classList.add("preview", "rows", "as-cards");
   const element = card(text.preview, { beside: h("small", null, said) }, region);
   element.hidden = rows.length === 0;
   return element;

@@ -10,6 +10,7 @@ import { hasAllLinks, mayRetag } from "./rights.js";
 import { missingHere } from "./shared-home.js";
 import { common, pages, sharedHome } from "./strings-shell.js";
 import { tags as text } from "./strings-tags.js";
+import { units } from "./strings-traffic.js";
 import { deleteTag, renameTag } from "./tag-actions.js";
 
 const PER_PAGE = 100;
@@ -112,11 +113,11 @@ function content(found, { state, change, clear, reload, go }) {
   }
   const withActions = mayRetag();
   const columns = [
-    { title: text.columns.tag, isName: true }, { title: text.columns.links, class: "num" }, { title: text.columns.visits, class: "num" }, { title: text.columns.bots, class: "num" },
+    { title: text.columns.tag }, { title: text.columns.links, class: "num" }, { title: text.columns.visits, class: "num" }, { title: text.columns.bots, class: "num" },
     { title: text.columns.actions, hidden: true },
   ];
   const { element, table } = regionTable(text.label, columns, data.map((one) => tagRow(one, withActions, { reload, go })));
-  table.classList.add("tag-table", "figures");
+  table.classList.add("tag-table", "rows");
   return [h("div", { class: "card" }, element), pagerOf(pagination, change), h("p", { class: "soft" }, text.note)];
 }
 
@@ -131,7 +132,7 @@ function nothing({ q, page }, { change, clear }) {
 function tagRow(one, withActions, { reload, go }) {
   const { tag, shortUrlsCount, visitsSummary } = one;
   const links = withQuery("/admin/links", { tags: joinTags([tag]) });
-  const num = (shown) => ({ content: shown, class: "num" });
+  const num = (shown, role, label) => ({ content: shown, class: `num unit ${role}`, label });
   const items = [
     [text.analytics, () => go(withQuery("/admin/usage", { tag })), { name: "tag-analytics" }],
     ...(withActions ? [
@@ -141,10 +142,10 @@ function tagRow(one, withActions, { reload, go }) {
   ];
   const menu = button("⋯", () => openMenu(menu, items), { kind: "icon menu-button", "data-action": "tag-menu", "aria-label": text.actionsFor(tag), "aria-haspopup": "menu", "aria-expanded": "false" });
   return row(
-    { content: pageLink(links, clipped(tag), { class: "pick", "data-action": "tag-links" }), class: "fluid" },
-    num(pageLink(links, format.number(shortUrlsCount), { "aria-label": text.linksOf(tag, shortUrlsCount) })),
-    num(numberOr(visitsSummary?.total, text.notCounted)),
-    num(numberOr(visitsSummary?.bots, text.notCounted)),
+    { content: pageLink(links, clipped(tag), { class: "pick", "data-action": "tag-links" }), class: "fluid lead" },
+    num(pageLink(links, format.number(shortUrlsCount), { "aria-label": text.linksOf(tag, shortUrlsCount) }), "fact", units.links(shortUrlsCount)),
+    num(numberOr(visitsSummary?.total, text.notCounted), "figure", units.visits(visitsSummary?.total)),
+    num(numberOr(visitsSummary?.bots, text.notCounted), "fact", units.botVisits),
     { content: menu, class: "tag-menu" });
 }
 

@@ -1,13 +1,15 @@
 // Single visits, newest first, page by page: when, from where, with what, and to which destination.
 
 import { currentSession, get } from "./api.js";
-import { badge, button, card, emptyState, h, outside, regionTable, row, setText, targetLink } from "./dom.js";
+import { badge, button, card, emptyState, h, moreOnPhone, outside, regionTable, row, setText, targetLink } from "./dom.js";
 import * as format from "./format.js";
 import { reloader, settingLink } from "./parts.js";
 import { visits as text } from "./strings-visits.js";
 import { agentName } from "./user-agents.js";
 
 const PER_PAGE = 10;
+/** As many visits a phone shows at first. */
+const ON_PHONE = 3;
 
 /**
  * The card of the single visits of `source()`, which gives `{ path, query }` of the API: `{ element, load() }`. With `hasLinks`, each visit names its
@@ -16,6 +18,7 @@ const PER_PAGE = 10;
 export function visitsList({ source, hasLinks = false, signal }) {
   const host = h("div", { class: "stack" });
   let page = 1;
+  let isTurned = false;
   const load = reloader(host, {
     signal,
     lines: 5,
@@ -24,15 +27,15 @@ export function visitsList({ source, hasLinks = false, signal }) {
       const asked = get(path, { query: { ...query, page, itemsPerPage: PER_PAGE }, signal: ends });
       return hasLinks ? asked.catch(noneOfTag) : asked;
     },
-    render: ({ visits }) => content(visits, hasLinks, (to) => {
-      page = to;
+    render: ({ visits }) => content(visits, { hasLinks, isTurned }, (to) => {
+      [page, isTurned] = [to, true];
       load();
     }),
   });
   return {
     element: card(text.title, { beside: h("small", null, text.note), className: "visits" }, host),
     load() {
-      page = 1;
+      [page, isTurned] = [1, false];
       return load();
     },
   };
@@ -46,19 +49,27 @@ function noneOfTag(error) {
   return { visits: { data: [], pagination: {} } };
 }
 
-function content({ data, pagination }, hasLinks, turn) {
+function content({ data, pagination }, { hasLinks, isTurned }, turn) {
   if (data.length === 0) {
     return emptyState(text.none, [text.noneText, settingLink("visits.log")]);
   }
   const titles = columnsOf(data, hasLinks);
-  const rows = data.map((visit) => row(...titles.map((name) => ({ content: CELLS[name](visit), class: CLASSES[name] }))));
-  const { element } = regionTable(text.title, titles.map((name) => ({ title: text.columns[name], isName: name === "date" })), rows);
-  return [pagination.complete === false && h("p", { class: "soft small" }, text.incomplete), element, pagerOf(pagination, turn)];
+  const classOf = (name) => `${CLASSES[name]} ${name === "date" ? "figure" : name === (hasLinks ? "link" : "client") ? "lead" : "fact"}`;
+  const rows = data.map((visit) => row(...titles.map((name) => ({ content: CELLS[name](visit), class: classOf(name) }))));
+  const { element, table } = regionTable(text.title, titles.map((name) => ({ title: text.columns[name] })), rows);
+  table.classList.add("rows");
+  // On a phone, the destination of a visit is worth a line only where it is not always the same.
+  table.toggleAttribute("data-one-destination", hasLinks || new Set(data.map(({ redirectUrl }) => redirectUrl)).size === 1);
+  const list = h("div", { class: "stack visit-rows" }, element, pagerOf(pagination, turn));
+  if (isTurned || data.length <= ON_PHONE) {
+    list.dataset.all = "";
+  }
+  return [pagination.complete === false && h("p", { class: "soft small" }, text.incomplete), list, moreOnPhone(list, text.showMore, "more-visits")];
 }
 
 /** Columns with nothing to say are left out. */
 function columnsOf(data, hasLinks) {
-  const isWanted = { link: hasLinks, place: data.some((visit) => placeOf(visit) !== ""), destination: data.some((visit) => visit.redirectUrl) };
+  const isWanted = { link: hasLinks, place: data.some((visit) => placeOf(visit).length > 0), destination: data.some((visit) => visit.redirectUrl) };
   return Object.keys(text.columns).filter((name) => isWanted[name] ?? true);
 }
 
@@ -69,7 +80,7 @@ const CELLS = {
   link: ({ visitedUrl }) => h("bdi", { class: "clipped mono", title: visitedUrl }, withoutBase(visitedUrl)),
   client: ({ userAgent, potentialBot }) => h("span", null, outside(agentName(userAgent), { title: userAgent }), potentialBot && [" ", badge(text.bot)]),
   from: ({ referer }) => (referer === "" ? h("span", { class: "soft" }, text.direct) : h("bdi", { class: "clipped", title: referer }, hostOf(referer))),
-  place: (visit) => (placeOf(visit) === "" ? h("span", { class: "soft" }, text.unknownPlace) : outside(placeOf(visit))),
+  place: (visit) => placeCell(placeOf(visit)),
   destination: ({ redirectUrl }) => (redirectUrl ? targetLink(redirectUrl, { class: "clipped", title: redirectUrl }, format.bareUrl(redirectUrl)) : null),
 };
 
@@ -87,8 +98,17 @@ function hostOf(url) {
   }
 }
 
+/** The city and the country of a visit, as far as they are known. */
 function placeOf({ visitLocation }) {
-  return [visitLocation?.cityName, visitLocation?.countryName].filter(Boolean).join(", ");
+  return [visitLocation?.cityName, visitLocation?.countryName].filter(Boolean);
+}
+
+/** A place. On a phone, the city alone says enough. */
+function placeCell([name, country]) {
+  if (name === undefined) {
+    return h("span", { class: "soft" }, text.unknownPlace);
+  }
+  return h("bdi", null, name, country && h("span", { class: "not-on-phone" }, `, ${country}`));
 }
 
 function pagerOf({ currentPage, pagesCount, totalItems, itemsInCurrentPage }, turn) {
