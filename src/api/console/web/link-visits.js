@@ -20,7 +20,8 @@ import { visitsList } from "./visits-list.js";
 const GROUPS = ["places", "technology", "languages", "sources", "campaigns", "destinations"];
 
 /**
- * The visits of a link, for the page with this `context`: `{ counts, about, single, save, referrers, load(), loadLogged(), update(), leave() }`, the first five elements. `load()` gets the counts, with
+ * The visits of a link, for the page with this `context`: `{ counts, about, single, save, referrers, exports(), load(), loadLogged(), update(), leave() }`, the first five elements.
+ * `exports()` gives the items of a menu with files of them. `load()` gets the counts, with
  * their referrers; `loadLogged()` what the visit log has, which takes longer; `update()` follows the address. Each part has its own error, and tries again by itself.
  */
 export function linkVisits(named, context) {
@@ -37,7 +38,8 @@ export function linkVisits(named, context) {
   };
   const picker = periodPicker((chosen) => change(withPeriod(context.query, chosen)), LINK_PERIODS);
   const chips = filterChips((name) => change(withFilters(context.query, { [name]: "" })));
-  const save = button(usage.export, () => openExports(save, named, state, about), { "data-action": "export-visits", "aria-haspopup": "menu", "aria-expanded": "false", disabled: true });
+  const exports = () => exportsOf(named, state, about);
+  const save = button(usage.export, () => openMenu(save, exports()), { "data-action": "export-visits", "aria-haspopup": "menu", "aria-expanded": "false", disabled: true });
   const host = h("div", { class: "stack visit-counts" });
   const referrers = h("div", null, referrersCard(null));
   const about = breakdowns({
@@ -94,7 +96,7 @@ export function linkVisits(named, context) {
   };
   show();
   const element = h("section", { class: "stack", "aria-label": text.visits }, picker.element, chips.element, host);
-  return { counts: element, about: about.element, single: single.element, save, referrers, load, loadLogged, update, leave: clear };
+  return { counts: element, about: about.element, single: single.element, save, exports, referrers, load, loadLogged, update, leave: clear };
 }
 
 /** Whether the card of destinations has more to tell than the head of the page: several of them, or the one that a filter names. */
@@ -141,16 +143,19 @@ function countsOf({ visits, sources, before, period, note }, state) {
   ];
 }
 
-/** Offers what can be saved: single visits only where they are logged. */
-function openExports(anchor, named, { shown, filters }, about) {
+/** The items of a menu with what can be saved: nothing before the counts are known, and single visits only where they are logged. */
+function exportsOf(named, { shown, filters }, about) {
+  if (shown === null) {
+    return [];
+  }
   // That of another period may still be on its way: a file has the counts that the page shows.
   const { period } = shown;
   const { from, to } = period;
   const name = (kind) => `${kind}-${named.shortCode.replaceAll("/", "-")}-${from}-${to}.csv`;
   const query = { shortCode: named.shortCode, domain: named.domain, ...apiQuery(period), ...filters };
   const { path, query: asked } = visitsOfLink(named, { ...apiQuery(period), ...filters });
-  openMenu(anchor, [
+  return [
     [text.exportCounts, () => saveLinkVisits({ visits: shown.visits, query, name: name("visits") }), { name: "export-counts" }],
     about.isOn() && [text.exportSingle, () => saveSingleVisits({ path, query: asked, name: name("single-visits") }), { name: "export-single" }],
-  ].filter(Boolean));
+  ].filter(Boolean);
 }

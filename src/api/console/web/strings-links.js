@@ -269,6 +269,8 @@ export const page = {
   downloadSvg: "Download SVG",
   downloadPng: "Download PNG",
   notFiltered: "The numbers above count all visits of the link. Filters apply to the visitor statistics and the latest visits below.",
+  more: "More actions",
+  exportOf: (what) => `Export ${what[0].toLowerCase()}${what.slice(1)}`,
   exportCounts: "Visits by day and breakdowns",
   exportSingle: "Individual visits",
   referrers: "All-time referrers",

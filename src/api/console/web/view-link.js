@@ -8,6 +8,7 @@ import { icon } from "./icons.js";
 import { openQr, stateBadge, stateOf } from "./link-parts.js";
 import { linkVisits } from "./link-visits.js";
 import { archive, remove } from "./links-actions.js";
+import { openMenu } from "./menu.js";
 import { isBeingDeleted, onDeleted } from "./deletes.js";
 import { hasAllLinks, mayManage, mayWrite } from "./rights.js";
 import { rulesCard } from "./rules-card.js";
@@ -110,10 +111,7 @@ function draw(page, { link, told, rules }) {
   const again = () => !page.signal.aborted && load(page);
   const edit = () => editDialog(link, again);
   page.isDeleted = isBeingDeleted(link);
-  keepFocus(page.buttons, () => fill(page.buttons, mayWrite() && [
-    button(link.archived ? actions.restore : actions.archive, () => archive([link], !link.archived, again), { "data-action": link.archived ? "restore" : "archive" }),
-    button(actions.delete, () => remove([link], again), { kind: "danger", "data-action": "delete" })],
-    page.visits.save, mayWrite() && button(actions.edit, edit, { kind: "primary", "data-action": "edit" })));
+  drawButtons(page, link, { edit, again });
   setText(page.title, link.title ?? link.shortCode);
   page.title.classList.toggle("code", link.title === null);
   page.setTitle(link.title ?? link.shortCode);
@@ -126,6 +124,27 @@ function draw(page, { link, told, rules }) {
     // Below all else, since they load last, and with the whole width.
     about, hasAllLinks() && single, hasAllLinks() ? historyCard(history, link) : noHistory());
   loadLogged();
+}
+
+/** The actions of the page. A phone has room for the first one, and a menu of the others. */
+function drawButtons({ buttons, visits }, link, { edit, again }) {
+  if (!mayWrite()) {
+    keepFocus(buttons, () => fill(buttons, visits.save));
+    return;
+  }
+  const [moved, name] = link.archived ? [actions.restore, "restore"] : [actions.archive, "archive"];
+  const move = () => archive([link], !link.archived, again);
+  const leave = () => remove([link], again);
+  const items = () => [
+    ...visits.exports().map(([label, run, props]) => [text.exportOf(label), run, props]),
+    [moved, move, { name }],
+    [actions.delete, leave, { name: "delete", kind: "danger" }],
+  ];
+  const more = button(icon("more"), () => openMenu(more, items()), { kind: "icon only-on-phone", "data-action": "link-menu", "aria-label": text.more, "aria-haspopup": "menu", "aria-expanded": "false" });
+  keepFocus(buttons, () => fill(buttons,
+    button(moved, move, { "data-action": name }),
+    button(actions.delete, leave, { kind: "danger", "data-action": "delete" }),
+    visits.save, button(actions.edit, edit, { kind: "primary", "data-action": "edit" }), more));
 }
 
 function noHistory() {
