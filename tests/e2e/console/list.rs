@@ -141,8 +141,8 @@ const COUNT_MEETS_SORTS: &str = "(() => {
     return [...document.querySelectorAll('thead :is(button, input)')].some((one) => one.getBoundingClientRect().right > count.left);
 })()";
 
-/// With the header, which is 48 pixels high on a screen and 53 on a phone, the first row begins about where the first
-/// quarter ends.
+/// With the header, which is 48 pixels high on a screen and 53 on a phone, the first row begins where the first quarter of a
+/// screen ends, and the first third of a phone: there, the search has a line of its own.
 #[test]
 fn first_link_is_near_the_top() {
     let console = OpenConsole::open();
@@ -153,7 +153,7 @@ fn first_link_is_near_the_top() {
     assert!(top.as_f64().is_some_and(|pixels| pixels <= 177.0), "{top}");
     browser.resize(PHONE);
     let top = browser.value(FIRST_ROW);
-    assert!(top.as_f64().is_some_and(|pixels| pixels <= 170.0), "{top}");
+    assert!(top.as_f64().is_some_and(|pixels| pixels <= 222.0), "{top}");
     assert_eq!(browser.value(COUNT_MEETS_SORTS), json!(false));
     console.close();
 }

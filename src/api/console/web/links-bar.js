@@ -47,6 +47,11 @@ export function linksBar(onChange, ...more) {
   }, { "data-action": "filters", "aria-controls": panel.id, "aria-expanded": String(!panel.hidden) });
   const clear = button(text.clear, () => change(null), { kind: "quiet", "data-action": "clear" });
   const chips = h("ul", { class: "chips", "aria-label": text.active });
+  // On a phone, rows are no columns whose heads could sort them.
+  const order = select(text.sort, Object.entries(text.sorts));
+  order.input.dataset.action = "sort";
+  order.input.addEventListener("change", () => change({ sort: order.input.value }));
+  order.element.classList.add("order", "only-on-phone");
   const set = (filter, { isMeant = false } = {}) => {
     if (isMeant) {
       stop();
@@ -56,6 +61,7 @@ export function linksBar(onChange, ...more) {
     }
     const shown = Object.entries(controls).filter(([, { input }]) => isMeant || document.activeElement !== input);
     shown.forEach(([name, { input }]) => choose(input, filter[name]));
+    choose(order.input, filter.sort);
     const filters = filterCount(filter);
     toggle.textContent = text.filters(filters);
     clear.disabled = filters === 0 && filter.q === "";
@@ -67,7 +73,7 @@ export function linksBar(onChange, ...more) {
   // The node names its apps to admins only: other keys would find nothing to choose.
   controls.app.element.hidden = !mayManage();
   loadChoices(controls);
-  return { element: h("search", { class: "links-bar" }, h("div", { class: "search-line" }, search, toggle, more, clear), chips, panel), search, set, stop };
+  return { element: h("search", { class: "links-bar" }, h("div", { class: "search-line" }, search, toggle, more, order.element, clear), chips, panel), search, set, stop };
 }
 
 /** What each filter says, with a button that takes it away. */

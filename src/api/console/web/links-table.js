@@ -179,7 +179,7 @@ export class LinksTable {
 
 function columnsOf(all, sorts) {
   return [
-    { title: all, class: "col-check" }, { title: sorts.shortCode, class: "col-short" }, { title: text.columns.destination },
+    { title: h("label", { class: "select-all" }, all, h("span", { class: "only-on-phone" }, text.selectAllShort)), class: "col-check" }, { title: sorts.shortCode, class: "col-short" }, { title: text.columns.destination },
     { title: text.columns.tags, class: "col-tags" }, { title: text.columns.app, class: "col-app" }, { title: text.columns.state, class: "col-state" },
     { title: sorts.visits, class: "num col-visits" }, { title: h("span", { title: text.trendScale }, text.columns.trend), class: "col-trend" }, { title: sorts.dateCreated, class: "col-dates" }, { title: text.columns.actions, hidden: true, class: "col-menu" },
   ];

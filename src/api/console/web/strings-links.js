@@ -120,6 +120,10 @@ export const bar = {
   search: "Search links",
   placeholder: "Search slugs, destinations, titles and tags",
   filters: (active) => (active > 0 ? `Filters (${active})` : "Filters"),
+  sort: "Sort:",
+  sorts: {
+    "dateCreated-DESC": "Newest first", "dateCreated-ASC": "Oldest first", "visits-DESC": "Most visits", "visits-ASC": "Fewest visits", "shortCode-ASC": "Slug, A to Z", "shortCode-DESC": "Slug, Z to A",
+  },
   clear: "Clear",
   active: "Active filters",
   without: (label) => `Remove filter ${label}`,
@@ -172,6 +176,7 @@ export const list = {
   selected: (links) => `${number(links)} selected`,
   clearSelection: "Deselect",
   selectAll: "Select all links on this page",
+  selectAllShort: "Select all",
   select: (code) => `Select ${code}`,
   menu: (code) => `Actions for ${code}`,
   label: "Links",

@@ -80,7 +80,7 @@ export async function show(main, context) {
     clearer.set(state.q !== "");
     return load();
   };
-  main.append(pageHead(pages.tags), h("div", { class: "toolbar" }, filter, h("label", { class: "tick" }, text.sort, sort), clearer.element, status), host);
+  main.append(pageHead(pages.tags), h("div", { class: "toolbar" }, filter, h("label", { class: "tick order" }, h("span", null, text.sort), sort), clearer.element, status), host);
   signal.addEventListener("abort", () => clearTimeout(timer), { once: true });
   update();
   return {
