@@ -230,6 +230,7 @@ export const settings = {
   section: "Go to a section",
   unfold: "Expand all",
   counts: (all, changed) => (changed > 0 ? `${count(all, "setting")}, ${number(changed)} changed` : count(all, "setting")),
+  changedNames: (names) => `Changed: ${names.join(", ")}`,
   general: "General",
   label: (table) => (table === "" ? "General settings, as a table" : `Settings of ${table}, as a table`),
   columns: ["Setting", "Value", "Description"],

@@ -39,7 +39,7 @@ export async function show(main, { signal, query, setQuery }) {
   // The lower part waits for the upper one, so that nothing moves.
   tls.hidden = true;
   main.append(pageHead(pages.settings), bar.element, host, tls);
-  load();
+  load().then(() => location.hash !== "" && document.getElementById(location.hash.slice(1))?.scrollIntoView());
   return certificates(tls);
 }
 
@@ -94,7 +94,7 @@ function tables(settings, { text: typed, onlySet }, clear) {
   const groups = Map.groupBy(found, tableOf);
   // Settings that were searched for are shown at once; of all others, only the sections in which somebody changed one.
   const isSearch = onlySet || words.length > 0 || groups.size === 1;
-  const sections = [...groups].map(([table, rows]) => section(table, rows, isSearch || rows.some(isSet)));
+  const sections = [...groups].map(([table, rows]) => section(table, rows, isSearch || location.hash === `#${idOf(table)}` || (!isPhone() && rows.some(isSet))));
   return [
     h("div", { class: "toolbar" },
       h("p", { class: "soft", role: "status" }, text.found(found.length, settings.length)),
@@ -106,6 +106,9 @@ function tables(settings, { text: typed, onlySet }, clear) {
 function unfoldButton(sections) {
   return button(text.unfold, () => sections.forEach((one) => { one.open = true; }), { "data-action": "unfold" });
 }
+
+/** On a phone, each section is as long as the window, so they begin folded. */
+const isPhone = () => matchMedia("(max-width: 48rem)").matches;
 
 const idOf = (table) => `settings-${table || "general"}`;
 
@@ -126,12 +129,14 @@ function sectionChoice(tables) {
 
 /** The settings of a table of the file, which can be folded. */
 function section(table, settings, isOpen) {
+  const changed = settings.filter(isSet);
   const title = table === "" ? text.general : h("code", null, `[${table}]`);
   const region = regionTable(text.label(table), COLUMNS, settings.map(settingRow));
   // Names, values and descriptions are too long for columns of a phone.
   region.table.classList.add("as-cards");
   return h("details", { id: idOf(table), class: "card settings", open: isOpen },
-    h("summary", null, icon("down"), h("h2", null, title), h("small", null, text.counts(settings.length, settings.filter(isSet).length))),
+    h("summary", null, icon("down"), h("h2", null, title), h("small", null, text.counts(settings.length, changed.length)),
+      changed.length > 0 && h("small", { class: "only-on-phone" }, text.changedNames(changed.map(({ name }) => name.slice(table.length + (table === "" ? 0 : 1)))))),
     region.element);
 }
 
