@@ -224,3 +224,150 @@ fn roles_of_a_key_do_not_overlap() {
     browser.fits_fingers();
     console.close();
 }
+
+/// Script: the title of each folded card with its summary, and whether its content is hidden.
+const FOLDED: &str = "[...document.querySelectorAll('main .folds[data-folded]')].map((card) => [
+    card.querySelector('h2').innerText, card.querySelector('.fold-summary').innerText, !card.lastElementChild.checkVisibility()])";
+
+#[test]
+fn cards_of_a_link_are_folded_on_a_phone() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("folded", TARGET);
+    browser.resize(PHONE);
+    browser.go(&at(node, "links/folded"));
+    shows(browser, "#rules .fold");
+    let folded = browser.value(FOLDED);
+    assert_eq!(folded[0], json!(["Redirect rules", "None", true]), "{folded}");
+    assert_eq!(folded[1][0], "History", "{folded}");
+    assert_eq!(browser.attribute("#rules .fold", "aria-expanded"), "false");
+    browser.click("#rules .fold");
+    says(browser, "#rules", "Add redirect rule");
+    assert_eq!(browser.attribute("#rules .fold", "aria-expanded"), "true");
+    // Facts of less interest follow on request.
+    let cached = "[...document.querySelectorAll('.facts dt')].find((one) => one.textContent === 'Browser cache').checkVisibility()";
+    assert_eq!(browser.value(cached), json!(false));
+    press(browser, "main", "all-details");
+    assert_eq!(browser.value(cached), json!(true));
+    // A screen has room for all of it.
+    browser.resize(SCREEN);
+    assert_eq!(browser.value("document.querySelector('#rules .fold').checkVisibility()"), json!(false));
+    says(browser, ".history", "Created");
+    console.close();
+}
+
+/// Script: which of the actions of a link can be seen beside its title.
+const ACTIONS: &str = "[...document.querySelectorAll('.page-actions button')].filter((one) => one.checkVisibility()).map((one) => one.dataset.action)";
+
+#[test]
+fn link_is_deleted_from_a_menu_on_a_phone() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("menu", TARGET);
+    browser.resize(PHONE);
+    browser.go(&at(node, "links/menu"));
+    shows(browser, "[data-action=link-menu]");
+    assert_eq!(browser.value(ACTIONS), json!(["edit", "link-menu"]));
+    press(browser, "main", "link-menu");
+    shows(browser, ".menu [data-action=archive]");
+    // What cannot be undone comes last.
+    assert_eq!(browser.value("document.querySelector('.menu').lastElementChild.dataset.action"), "delete");
+    browser.fits_fingers();
+    browser.is_accessible();
+    press(browser, ".menu", "archive");
+    shows(browser, ".link-head [data-state=archived]");
+    console.close();
+}
+
+/// Script: the height of the highest row of the list of visits, in pixels, and the number of visible rows.
+const VISITS: &str = "(() => {
+    const rows = [...document.querySelectorAll('.visits tbody tr')].filter((one) => one.checkVisibility());
+    return [Math.max(...rows.map((one) => one.getBoundingClientRect().height)), rows.length];
+})()";
+
+#[test]
+fn visits_are_rows_of_two_lines_on_a_phone() {
+    let console = OpenConsole::with(|dir| logging(dir).start());
+    let OpenConsole { node, browser, .. } = &console;
+    let mut wire = node.wire();
+    wire.shorten_as("seen", TARGET);
+    (0..5).for_each(|_| follow(&mut wire, "/seen", &format!("{FIREFOX}Referer: https://news.example/a\r\n")));
+    wait_until("five visits", || {
+        wire.get("/rest/v3/visits/non-orphan").json()["visits"]["pagination"]["totalItems"] == json!(5)
+    });
+    browser.resize(PHONE);
+    for page in ["links/seen", "usage"] {
+        browser.go(&at(node, page));
+        says(browser, ".visits", "news.example");
+        let visits = browser.value(VISITS);
+        assert!(visits[0].as_f64().is_some_and(|pixels| pixels <= 68.0), "{visits} on {page}");
+        assert_eq!(visits[1], json!(3), "{page}");
+        press(browser, ".visits", "more-visits");
+        assert_eq!(browser.value(VISITS)[1], json!(5), "{page}");
+        browser.fits_fingers();
+    }
+    console.close();
+}
+
+/// Script: the numbers in the row of a tag, each with its noun, which the style adds.
+const TAG_ROW: &str = "[...document.querySelectorAll('.tag-table tbody .num')].map((cell) => `${cell.innerText.trim()} ${cell.dataset.label}`)";
+
+#[test]
+fn tags_are_rows_of_two_lines_on_a_phone() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    let fields = json!({"longUrl": TARGET, "tags": ["sale"]});
+    assert_eq!(node.wire().create(&fields).status, 200);
+    browser.resize(PHONE);
+    browser.go(&at(node, "tags"));
+    says(browser, "tbody", "sale");
+    assert_eq!(browser.value(TAG_ROW), json!(["1 link", "0 visits", "0 by bots"]));
+    let height = browser.value("document.querySelector('.tag-table tbody tr').getBoundingClientRect().height");
+    assert!(height.as_f64().is_some_and(|pixels| pixels <= 68.0), "{height}");
+    // The whole row leads to the links of the tag.
+    let hit = "(() => { const { left, bottom } = document.querySelector('.tag-table tbody tr').getBoundingClientRect(); return document.elementFromPoint(left + 150, bottom - 12).closest('a')?.dataset.action; })()";
+    assert_eq!(browser.value(hit), "tag-links");
+    console.close();
+}
+
+#[test]
+fn links_are_sorted_by_one_control_on_a_phone() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("a-first", TARGET);
+    node.wire().shorten_as("b-second", TARGET);
+    browser.resize(PHONE);
+    browser.go(&at(node, "links"));
+    says(browser, "tbody tr", "b-second");
+    assert_eq!(browser.value("document.querySelector('.order').innerText.startsWith('Sort:')"), json!(true));
+    // The heads of columns are those of a screen.
+    assert_eq!(
+        browser.value("[...document.querySelectorAll('thead .sort')].some((one) => one.checkVisibility())"),
+        json!(false)
+    );
+    browser.choose(".order select", "shortCode-ASC");
+    says(browser, "tbody tr", "a-first");
+    assert!(browser.url().ends_with("links?sort=shortCode-ASC"), "{}", browser.url());
+    // The search has the whole line.
+    let width = browser.value("document.querySelector('.search-line input').getBoundingClientRect().width");
+    assert!(width.as_f64().is_some_and(|pixels| pixels >= 350.0), "{width}");
+    console.close();
+}
+
+#[test]
+fn sections_of_settings_are_folded_on_a_phone() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.resize(PHONE);
+    browser.go(&at(node, "settings"));
+    says(browser, "#settings-general summary", "Changed: ");
+    assert_eq!(browser.value("document.querySelectorAll('.settings[open]').length"), json!(0));
+    let height = browser.value("document.documentElement.scrollHeight");
+    assert!(height.as_f64().is_some_and(|pixels| pixels <= 3_500.0), "{height}");
+    // An address names a section, or what is searched for.
+    browser.go(&at(node, "settings#settings-links"));
+    shows(browser, "#settings-links[open]");
+    browser.go(&at(node, "settings?filter=block.hosts"));
+    shows(browser, "#settings-block[open]");
+    console.close();
+}
