@@ -15,7 +15,8 @@ const NUMBERS = [
 
 /** The card of kernel bypass, which shows only where it is configured: `{ element, update(status) }`. */
 export function bypassCard() {
-  const { element: region, body } = regionTable(text.title, COLUMNS);
+  const { element: region, table, body } = regionTable(text.title, COLUMNS);
+  table.classList.add("rows");
   const state = h("p", { class: "line" });
   const element = card(text.title, {}, state, region);
   element.hidden = true;
@@ -53,5 +54,5 @@ function coreLine({ core }) {
     setText(mode, text.mode(bypass));
     NUMBERS.forEach((read, index) => setText(cells[index], number(read(bypass))));
   };
-  return { element: row(String(core), mode, ...cells.map((cell) => ({ content: cell, class: "num" }))), update };
+  return { element: row({ content: String(core), class: "lead named" }, { content: mode, class: "figure" }, ...cells.map((cell) => ({ content: cell, class: "num fact named" }))), update };
 }

@@ -9,8 +9,10 @@ const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, cl
 
 /** The table of cores: `{ element, update(status), destroy() }`. */
 export function coreTable(seconds) {
-  const { element: region, body } = regionTable(text.title, COLUMNS);
-  const element = card(text.title, {}, region);
+  const { element: region, table, body } = regionTable(text.title, COLUMNS);
+  table.classList.add("rows");
+  const many = h("span");
+  const element = card(text.title, { fold: many }, region);
   let lines = [];
   let most = 1;
   const drop = () => lines.forEach((line) => line.plot.destroy());
@@ -22,6 +24,7 @@ export function coreTable(seconds) {
     }
     if (lines.length !== cores.length) {
       drop();
+      setText(many, text.count(cores.length));
       lines = cores.map((core) => coreLine(core, seconds, () => most));
       body.replaceChildren(...lines.map((line) => line.element));
     }
@@ -37,7 +40,8 @@ function coreLine({ core }, seconds, most) {
   const host = h("div", { class: "spark" });
   const plot = linePlot(host, { label: text.plot(core), series: [{ label: text.columns.redirects, fill: true }], height: 30, axes: false, legend: false, seconds, most });
   const cells = Array.from({ length: 7 }, () => h("span"));
-  const [cpu, ...others] = cells.map((cell) => ({ content: cell, class: "num" }));
+  const [cpu, traffic, ...others] = cells.map((cell) => ({ content: cell, class: "num fact named" }));
+  Object.assign(traffic, { class: "num figure unit", label: text.unit });
   const update = (now, redirects, misses, xs) => {
     plot.set(xs, [redirects]);
     const texts = [
@@ -46,5 +50,5 @@ function coreLine({ core }, seconds, most) {
     ];
     texts.forEach((text, index) => setText(cells[index], text));
   };
-  return { element: row(String(core), cpu, host, ...others), plot, update };
+  return { element: row({ content: String(core), class: "lead named" }, cpu, { content: host, class: "below" }, traffic, ...others), plot, update };
 }

@@ -101,5 +101,5 @@ function newLinksCard(links) {
   const rows = links.map((link) => row({ content: linkCell(link, QUERY), class: "fluid" }, { content: format.relative(link.dateCreated), class: "nowrap" }));
   const { element, table } = regionTable(common.asTable(text.newLinks), [{ title: text.link }, { title: text.created }], rows);
   table.classList.add("shares");
-  return card(text.newLinks, {}, element);
+  return card(text.newLinks, { fold: format.relative(links[0].dateCreated) }, element);
 }

@@ -1,6 +1,6 @@
 // Words of the overview and of usage: live numbers, alarms, plots, periods.
 
-import { count } from "./format.js";
+import { count, number } from "./format.js";
 
 export const overview = {
   connecting: "Connecting to the server…",
@@ -10,6 +10,7 @@ export const overview = {
   draining: "Draining",
   ready: "Ready",
   notReady: "Starting",
+  perSecond: (writes) => `${number(writes)}/s`,
   rightNow: "Right now",
   lastKnown: "Last known values",
   uptime: (time) => `up ${time}`,
@@ -17,7 +18,7 @@ export const overview = {
   misses: "Not found/s",
   errorRate: "Error rate (2 min)",
   noRequests: "0%",
-  p99: { recent: "p99 latency (2 min)", sinceStart: "p99 latency (since start)", others: (p50, p999) => `p50 ${p50}, p99.9 ${p999}` },
+  p99: { recent: "p99 latency (2 min)", sinceStart: "p99 latency (since start)", only: (p99) => `p99 ${p99}`, others: (p50, p999) => `p50 ${p50}, p99.9 ${p999}` },
   links: "Links",
   linksInMemory: "Links in memory",
   isWell: "All is well: redirects are served, and links can be created and changed.",
@@ -71,6 +72,8 @@ export const alarms = {
 
 export const cores = {
   title: "Cores",
+  count: (cores_) => count(cores_, "core"),
+  unit: "redirects/s",
   columns: { core: "Core", cpu: "CPU", plot: "Last two minutes", redirects: "Redirects/s", misses: "Not found/s", p99: "p99 since start", connections: "Connections", links: "Links", codes: "Slugs ready" },
   anyCpu: "Any",
   plot: (core) => `Redirects/s of core ${core}, last two minutes`,

@@ -139,7 +139,8 @@ function errorRate() {
 
 function plots() {
   const [changed, slow, none] = [h("div"), h("div"), h("div")];
-  const element = h("div", { class: "cards" }, card(text.latencyTitle, {}, none, slow), card(text.writesTitle, {}, changed));
+  const [writes, p99] = [h("span"), h("span")];
+  const element = h("div", { class: "cards" }, card(text.latencyTitle, { fold: p99 }, none, slow), card(text.writesTitle, { fold: writes }, changed));
   const shared = { seconds: SECONDS, height: 170 };
   const changes = linePlot(changed, { ...shared, label: text.writesLabel, series: [{ label: text.series.changes, colour: "--plot-3", fill: true }, { label: text.series.connections, colour: "--plot-4" }] });
   const latency = linePlot(slow, { ...shared, label: text.latencyLabel, log: true, dots: true, value: micros, series: ["p50", "p90", "p99", "p99.9"].map((label) => ({ label })) });
@@ -157,7 +158,9 @@ function plots() {
     }
     latency.set(heard.xs, heard.lists);
   };
-  const update = ({ pulse }) => {
+  const update = ({ pulse, latency: told }) => {
+    setText(writes, text.perSecond(pulse.changes.at(-1) ?? 0));
+    setText(p99, text.p99.only(micros(quantiles(told).p99)));
     changes.set(secondsBack(pulse.changes.length), [pulse.changes, pulse.accepted]);
     showLatency(pulse);
   };
