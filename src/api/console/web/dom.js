@@ -198,24 +198,21 @@ export function moreOnPhone(host, label, action) {
 /** With more columns than these, the rows of a table become cards on a phone. */
 const CARD_COLUMNS_MIN = 3;
 
-/** Gives each cell the title of its column, which stands before it where rows are cards. The name of a row is the title of its card. */
+/** Gives each cell the title of its column, which stands before it where rows are cards. */
 function labelCells(body, columns) {
   for (const line of body.rows) {
     [...line.cells].forEach((cell, at) => {
-      const { title, hidden, isName = false } = columns[at] ?? {};
-      if (isName) {
-        cell.classList.add("name");
-      }
-      if (cell.colSpan === 1 && !hidden && !isName && typeof title === "string" && !cell.dataset.label) {
+      const { title, hidden } = columns[at] ?? {};
+      if (cell.colSpan === 1 && !hidden && typeof title === "string" && !cell.dataset.label) {
         cell.dataset.label = title;
       }
     });
   }
 }
 
-/** A table that scrolls within its own region. Columns: `{ title, class, hidden, isName }`; `hidden` titles are for screen readers only, and an `isName` column names the rows. */
+/** A table that scrolls within its own region. Columns: `{ title, class, hidden }`; `hidden` titles are for screen readers only. */
 export function regionTable(label, columns, rows = []) {
-  const head = columns.map(({ title, class: className, hidden, isName: _isName, ...props }) =>
+  const head = columns.map(({ title, class: className, hidden, ...props }) =>
     h("th", { scope: "col", class: className, ...props }, hidden ? h("span", { class: "visually-hidden" }, title) : title));
   const body = h("tbody", null, rows);
   const labelAll = () => labelCells(body, columns);

@@ -112,6 +112,7 @@ export const domains = {
   others: "No longer served",
   othersLabel: "Domains no longer served",
   othersText: ["These domains have links but are not in ", ", so their links are offline. Add the domain again to restore them."],
+  newUnit: "new in 30 days",
   columns: { domain: "Domain", base: "Short URL prefix", links: "Links", created: "New in 30 days", home: "Home page", missing: "Unknown links", ended: "Expired links" },
   builtIn: "Built-in page",
   allBuiltIn: "Visitors of the home page, of unknown links and of expired links see the built-in pages.",

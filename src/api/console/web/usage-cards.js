@@ -88,8 +88,8 @@ export function topLinksCard(topLinks, query) {
   const largest = Math.max(...topLinks.map(({ visits }) => visits.total ?? 0));
   const rows = topLinks.map(({ link, visits }) => row(
     { content: onBar(visits.total, largest, linkCell(link, query)), class: "fluid" },
-    num(numberOr(visits.total, text.counting)), { content: numberOr(visits.bots, text.counting), class: "num soft" }));
-  const columns = [{ title: text.link }, { title: text.visits, class: "num" }, { title: text.bots, class: "num" }];
+    num(numberOr(visits.total, text.counting)), { content: numberOr(visits.bots, text.counting), class: "num soft not-on-phone" }));
+  const columns = [{ title: text.link }, { title: text.visits, class: "num" }, { title: text.bots, class: "num not-on-phone" }];
   return card(title, { id: "card-links" }, shareTable(common.asTable(title), columns, rows, { shown: TOP_SHOWN, action: "all-links" }));
 }
 

@@ -13,7 +13,7 @@ import { common, pages } from "./strings-shell.js";
 const SHOWN_MAX = 100;
 const ENDS_SOON_MS = 14 * 86_400_000;
 
-const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, hidden: name === "actions", isName: name === "key" }));
+const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, hidden: name === "actions" }));
 
 export async function show(main, { signal, query, setQuery }) {
   const wanted = { text: query.get("filter") ?? "", withEnded: query.get("ended") === "1" };
@@ -115,8 +115,14 @@ function appCard(page, app, withEnded) {
     valid.length > 1 && button(text.revokeAll, () => revokeApp(page, app), { kind: "danger", "data-action": "revoke-all", "aria-label": text.revokeAllOf(app.app) }));
   return card(outside(app.app), { beside: actions, className: "keys" },
     doings(app),
-    regionTable(text.keysOf(app.app), COLUMNS, shown.map((key) => keyRow(page, app, key))).element,
+    keyTable(page, app, shown),
     !withEnded && past > 0 && h("p", { class: "soft small" }, text.hidden(past)));
+}
+
+function keyTable(page, app, keys) {
+  const { element, table } = regionTable(text.keysOf(app.app), COLUMNS, keys.map((key) => keyRow(page, app, key)));
+  table.classList.add("rows");
+  return element;
 }
 
 /** What an app has done on this node, in one line. Refusals are in it only if there were some. */
@@ -146,14 +152,14 @@ function keyRow(page, app, key) {
     button(text.rotate, () => rotateKey(page, app, key), { "data-action": "rotate", "aria-label": text.rotateOf(text.keyNamed(key), app.app) }),
     button(text.revoke, () => revokeKey(page, app, key), { kind: "danger", "data-action": "revoke", "aria-label": text.revokeOf(text.keyNamed(key), app.app) }));
   const made = row(
-    { content: keyCell(key, isOwn), class: "wrap" },
-    roleOf(key.role),
-    { content: key.domains === null ? text.allDomains : h("ul", { class: "plain" }, key.domains.map((domain) => h("li", null, domainName(domain)))), class: "wrap" },
-    key.createsPerSecond === null ? h("span", { class: "soft" }, text.default) : text.perSecond(key.createsPerSecond),
-    { content: format.relative(key.created), class: "nowrap" },
-    { content: endOf(key), class: "nowrap" },
-    [badge(state, kind), key.revoked && h("small", { class: "meaning" }, format.relative(key.revoked))],
-    actions);
+    { content: keyCell(key, isOwn), class: "wrap lead" },
+    { content: roleOf(key.role), class: "fact" },
+    { content: key.domains === null ? text.allDomains : h("ul", { class: "plain" }, key.domains.map((domain) => h("li", null, domainName(domain)))), class: "wrap fact named" },
+    { content: key.createsPerSecond === null ? h("span", { class: "soft" }, text.default) : text.perSecond(key.createsPerSecond), class: "fact named" },
+    { content: format.relative(key.created), class: "nowrap fact named" },
+    { content: endOf(key), class: "nowrap fact named" },
+    { content: [badge(state, kind), key.revoked && h("small", { class: "meaning" }, format.relative(key.revoked))], class: "figure" },
+    { content: actions, class: "below" });
   made.classList.toggle("past", !key.valid);
   return made;
 }

@@ -10,6 +10,7 @@ import { hasAllLinks } from "./rights.js";
 import { missingNote } from "./shared-home.js";
 import { domains as text } from "./strings-access.js";
 import { pages, sharedHome } from "./strings-shell.js";
+import { units } from "./strings-traffic.js";
 
 const EXAMPLE = `[domains]
 serve = [
@@ -17,14 +18,14 @@ serve = [
   "https://shop.example",
 ]`;
 
-const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: ["links", "created"].includes(name) ? "num" : undefined, isName: name === "domain" }));
+const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: ["links", "created"].includes(name) ? "num" : undefined }));
 
 /** The redirects of a domain, in the order of their columns, which are the last ones. */
 const redirectsOf = ({ redirects }) => [redirects.baseUrlRedirect, redirects.invalidShortUrlRedirect, redirects.expiredShortUrlRedirect];
 
 /** What a row of all columns shows: numbers of links, which need all links, and redirects, which a domain must have. */
 function shownOf(cells, hasRedirects) {
-  return cells.slice(0, hasRedirects ? undefined : -3).filter(({ class: className }) => hasAllLinks() || className !== "num");
+  return cells.slice(0, hasRedirects ? undefined : -3).filter(({ class: className }) => hasAllLinks() || !className?.startsWith("num"));
 }
 
 export async function show(main, { signal }) {
@@ -51,7 +52,7 @@ function content({ domains, settings, counts }) {
   const numbers = domains.map(() => [h("span", null, text.counting), h("span", null, text.counting)]);
   const rows = domains.map((domain, at) => row(...shownOf(cellsOf(domain, numbers[at], bases.get(domain.isDefault ? null : domain.domain)), hasRedirects)));
   const { element: region, table } = regionTable(text.servedLabel, shownOf(COLUMNS, hasRedirects), rows);
-  table.classList.add("figures", "domain-table");
+  table.classList.add("rows", "domain-table");
   const unserved = h("div", { class: "stack", hidden: true });
   fillCounts(counts, { domains, numbers, region, unserved });
   return [
@@ -73,6 +74,7 @@ async function fillCounts(asked, { domains, numbers, region, unserved }) {
   domains.forEach((domain, at) => {
     const { links, created } = countsOf(counts, domain);
     fill(numbers[at][0], numberOr(links, text.notCounted));
+    numbers[at][0].closest("td").dataset.label = units.links(links);
     fill(numbers[at][1], numberOr(created, text.notCounted));
   });
   const served = new Set(domains.map((one) => one.domain));
@@ -90,10 +92,10 @@ function cellsOf(served, [links, created], base) {
   const { domain, isDefault } = served;
   const name = hasAllLinks() ? pageLink(linksPath(isDefault ? null : domain), outside(domain)) : outside(domain);
   return [
-    { content: [name, isDefault && [" ", badge(text.default)]], class: "wrap" },
-    { content: base ? outside(breakable(base), { class: "mono" }) : "–", class: "wrap" },
-    { content: links, class: "num" },
-    { content: created, class: "num" },
+    { content: [name, isDefault && [" ", badge(text.default)]], class: "wrap lead" },
+    { content: base ? outside(breakable(base), { class: "mono" }) : "–", class: "wrap fact" },
+    { content: links, class: "num figure unit", label: units.links(null) },
+    { content: created, class: "num fact unit", label: text.newUnit },
     ...redirectsOf(served).map(targetCell),
   ];
 }
@@ -103,7 +105,7 @@ function linksPath(domain) {
 }
 
 function targetCell(url) {
-  return url ? { content: targetLink(url, { class: "wrap" }), class: "wrap" } : { content: text.builtIn, class: "soft" };
+  return url ? { content: targetLink(url, { class: "wrap" }), class: "wrap below named" } : { content: text.builtIn, class: "soft below named" };
 }
 
 function othersTable(others) {
