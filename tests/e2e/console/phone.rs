@@ -260,7 +260,7 @@ fn cards_of_a_link_are_folded_on_a_phone() {
 const ACTIONS: &str = "[...document.querySelectorAll('.page-actions button')].filter((one) => one.checkVisibility()).map((one) => one.dataset.action)";
 
 #[test]
-fn link_is_deleted_from_a_menu_on_a_phone() {
+fn further_actions_of_a_link_are_in_a_menu() {
     let console = OpenConsole::open();
     let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("menu", TARGET);
@@ -369,5 +369,40 @@ fn sections_of_settings_are_folded_on_a_phone() {
     shows(browser, "#settings-links[open]");
     browser.go(&at(node, "settings?filter=block.hosts"));
     shows(browser, "#settings-block[open]");
+    console.close();
+}
+
+/// Script: the height of the first row of the first table, in pixels.
+const FIRST_ROW_HEIGHT: &str = "document.querySelector('main .rows tbody tr').getBoundingClientRect().height";
+
+#[test]
+fn keys_and_domains_are_low_rows_on_a_phone() {
+    let (console, key) = OpenConsole::with_key();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.resize(PHONE);
+    browser.go(&at(node, "apps"));
+    enter_key(browser, &key);
+    // A name or an ID with two lines of facts, and two buttons.
+    for (page, most) in [("apps", 150.0), ("domains", 100.0)] {
+        browser.go(&at(node, page));
+        shows(browser, "main .rows tbody tr");
+        let height = browser.value(FIRST_ROW_HEIGHT);
+        assert!(height.as_f64().is_some_and(|pixels| pixels <= most), "{height} on {page}");
+        browser.fits_fingers();
+    }
+    console.close();
+}
+
+#[test]
+fn charts_of_the_overview_are_folded_on_a_phone() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten(TARGET);
+    browser.resize(PHONE);
+    browser.go(&at(node, ""));
+    says(browser, "main", "Server-side latency");
+    wait_until("a folded chart", || browser.value(FOLDED).to_string().contains("Server-side latency"));
+    let height = browser.value("document.documentElement.scrollHeight");
+    assert!(height.as_f64().is_some_and(|pixels| pixels <= 3_000.0), "{height}");
     console.close();
 }
