@@ -338,7 +338,7 @@ fn links_are_sorted_by_one_control_on_a_phone() {
     node.wire().shorten_as("b-second", TARGET);
     browser.resize(PHONE);
     browser.go(&at(node, "links"));
-    says(browser, "tbody tr", "b-second");
+    says(browser, "tbody", "b-second");
     assert_eq!(browser.value("document.querySelector('.order').innerText.startsWith('Sort:')"), json!(true));
     // The heads of columns are those of a screen.
     assert_eq!(
@@ -365,6 +365,7 @@ fn sections_of_settings_are_folded_on_a_phone() {
     let height = browser.value("document.documentElement.scrollHeight");
     assert!(height.as_f64().is_some_and(|pixels| pixels <= 3_500.0), "{height}");
     // An address names a section, or what is searched for.
+    browser.go("about:blank");
     browser.go(&at(node, "settings#settings-links"));
     shows(browser, "#settings-links[open]");
     browser.go(&at(node, "settings?filter=block.hosts"));
