@@ -165,3 +165,19 @@ fn bars_are_as_long_as_their_share() {
     assert_eq!(browser.value(bars), json!(["25%", "100%"]));
     console.close();
 }
+
+/// A long name once ended in the middle of a word, like a whole one.
+#[test]
+fn cut_names_of_clients_end_with_an_ellipsis() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, ""));
+    shows(browser, "main h1");
+    let script = "import(new URL('user-agents.js', document.querySelector('script[type=module]').src)).then(({ agentName }) => [
+        'Mozilla/5.0 (X11; Linux x86_64; rv:132.0) Gecko/20100101 Firefox/132.0', 'Mozilla/5.0 (compatible; Robot/2.1; +https://example.org/)',
+        'fetcher/1.2', 'a program without a version in its name',
+    ].map(agentName))";
+    let names = ["Firefox, Linux", "Robot", "fetcher", "a program without a version i…"];
+    assert_eq!(browser.value(script), json!(names));
+    console.close();
+}

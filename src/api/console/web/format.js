@@ -23,6 +23,12 @@ export function number(value, digits = 0) {
 /** A URL without its scheme, where there is little room for it. */
 export const bareUrl = (url) => (url ?? "").replace(/^https?:\/\//i, "");
 
+/** The beginning of a text; an ellipsis says that there was more. */
+export function cut(text, most) {
+  const signs = [...text];
+  return signs.length > most ? `${signs.slice(0, most - 1).join("").trimEnd()}…` : text;
+}
+
 /** A value of the settings: a text, or a list of texts, without the quotes that it has in a file. */
 export function settingValue(value) {
   try {

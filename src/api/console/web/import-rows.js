@@ -1,6 +1,7 @@
 // What a file holds, as links for the API: NDJSON line by line, CSV by the names in its first line.
 
 import { csvReader, splitCell } from "./csv.js";
+import { cut } from "./format.js";
 import { files, lines } from "./strings-import.js";
 
 const TEXTS = ["longUrl", "customSlug", "domain", "title", "validSince", "validUntil"];
@@ -129,7 +130,7 @@ function readCsv(whole) {
   }
   const rows = records.map(({ line, cells, error }) => {
     const told = cells.join(separator);
-    return error ? { line, text: told.slice(0, SHOWN), error } : checked({ line, fields: fieldsOf(columns, cells), text: told, extra: cells.slice(columns.length).some((cell) => cell.trim() !== "") });
+    return error ? { line, text: cut(told, SHOWN), error } : checked({ line, fields: fieldsOf(columns, cells), text: told, extra: cells.slice(columns.length).some((cell) => cell.trim() !== "") });
   });
   return { kind: "CSV", columns, rows };
 }
@@ -145,7 +146,7 @@ function columnsOf(titles) {
   const columns = titles.map((title) => ({ title, field: fieldOf(title) }));
   const names = columns.map(({ field }) => field).filter(Boolean);
   if (!names.includes("longUrl")) {
-    throw unreadable("no-long-url", files.noLongUrl(titles.map((title) => title.slice(0, 40)).slice(0, 12).join(", ")));
+    throw unreadable("no-long-url", files.noLongUrl(titles.map((title) => cut(title, 40)).slice(0, 12).join(", ")));
   }
   const twice = names.find((name, index) => names.indexOf(name) !== index);
   if (twice) {
@@ -203,10 +204,10 @@ function wrongDestination(longUrl) {
   try {
     const { protocol, username, password } = new URL(longUrl);
     if (!["http:", "https:"].includes(protocol)) {
-      return lines.noWebAddress(longUrl.slice(0, SHOWN));
+      return lines.noWebAddress(cut(longUrl, SHOWN));
     }
     return username !== "" || password !== "" ? lines.userName : null;
   } catch {
-    return lines.noWebAddress(longUrl.slice(0, SHOWN));
+    return lines.noWebAddress(cut(longUrl, SHOWN));
   }
 }
