@@ -56,42 +56,88 @@ fn default_expiries_are_left_out() {
     console.close();
 }
 
-/// Returns a script for the height of the highest bar in the row of a link, as a share of its picture.
-fn highest_bar(slug: &str) -> String {
+/// Returns a script for the height of the sparkline in the row of a link, as a share of its picture.
+fn height_of_line(slug: &str) -> String {
     format!(
         "(() => {{
             const svg = document.querySelector('tbody tr:has(a[href$={slug}]) .trend svg');
-            return svg ? svg.querySelector('path').getBBox().height / svg.viewBox.baseVal.height : null;
+            return svg ? svg.querySelector('.line').getBBox().height / svg.viewBox.baseVal.height : null;
         }})()"
     )
 }
 
+/// On one scale for all rows, the lines of most links were flat.
 #[test]
-fn sparklines_share_one_scale() {
+fn sparklines_have_scales_of_their_own() {
     let console = OpenConsole::open();
     let OpenConsole { node, browser, .. } = &console;
     let mut wire = node.wire();
-    for (slug, visits) in [("busy", 40), ("quiet", 10), ("single", 1)] {
+    for (slug, visits) in [("busy", 40), ("quiet", 10), ("single", 1), ("unvisited", 0)] {
         wire.shorten_as(slug, TARGET);
         (0..visits).for_each(|_| assert_eq!(wire.get(&format!("/{slug}")).status, 302));
         wait_until("all visits", || {
             node.wire().get(&format!("{SHORT_URLS}/{slug}")).json()["visitsSummary"]["total"] == json!(visits)
         });
     }
-    let height = |slug: &str| browser.value(&highest_bar(slug)).as_f64();
+    let height = |slug: &str| browser.value(&height_of_line(slug)).as_f64();
     wait_until("the visits of each day", || {
         browser.go(&at(node, "links"));
-        wait_until("sparklines", || browser.value("document.querySelectorAll('tbody .trend svg').length") == 3);
+        wait_until("sparklines", || browser.value("document.querySelectorAll('tbody .trend svg').length") == 4);
         ["busy", "quiet", "single"].iter().all(|slug| height(slug) > Some(0.0))
     });
-    let busy = height("busy").unwrap();
-    assert!(busy > 0.99, "{busy}");
-    // The day may end between visits.
-    let quiet = height("quiet").unwrap();
-    assert!((0.1..0.6).contains(&quiet), "{quiet}");
-    // A single visit is more than a line.
+    for slug in ["busy", "quiet"] {
+        let height = height(slug).unwrap();
+        assert!(height > 0.7, "{slug}: {height}");
+    }
+    // A single visit is more than a line, but no peak.
     let single = height("single").unwrap();
-    assert!(single > 0.05, "{single}");
+    assert!((0.1..0.5).contains(&single), "{single}");
+    let grey = "[...document.querySelectorAll('tbody tr:has(.trend.none)')].map((row) => row.querySelector('.short-url a').textContent)";
+    assert_eq!(browser.value(grey), json!(["unvisited"]));
+    console.close();
+}
+
+/// Script: the words of the column "State", and how many of them can be seen.
+const STATES: &str = "(() => {
+    const badges = [...document.querySelectorAll('tbody .cell-state .badge')];
+    return [badges.map((one) => one.textContent), badges.filter((one) => one.checkVisibility() && one.offsetWidth > 1).length];
+})()";
+
+/// A green word in each row once hid the few links that do not redirect.
+#[test]
+fn lists_show_states_that_differ() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("first", TARGET);
+    browser.go(&at(node, "links"));
+    says(browser, "tbody", "first");
+    // The whole column gives its room to the destination.
+    assert_eq!(browser.value("document.querySelector('thead .col-state').checkVisibility()"), json!(false));
+    let fields = json!({"longUrl": TARGET, "customSlug": "later", "validSince": "2099-01-02T00:00:00Z", "validUntil": "2099-02-02T00:00:00Z"});
+    assert_eq!(node.wire().create(&fields).status, 200);
+    browser.go(&at(node, "links?sort=shortCode-ASC"));
+    says(browser, "tbody", "later");
+    assert_eq!(browser.value(STATES), json!([["Active", "Scheduled"], 1]));
+    browser.is_accessible();
+    console.close();
+}
+
+/// Script: the different places of the buttons that copy, from the left edge.
+const COPY_PLACES: &str = "[...new Set([...document.querySelectorAll('tbody [data-action=copy]')].map((one) => Math.round(one.getBoundingClientRect().left)))].length";
+
+#[test]
+fn copy_buttons_are_aligned() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    for slug in ["a", "eleven-long", "a-slug-of-thirty-two-characters-"] {
+        node.wire().shorten_as(slug, TARGET);
+    }
+    for size in [SCREEN, PHONE] {
+        browser.resize(size);
+        browser.go(&at(node, "links"));
+        says(browser, "tbody", "eleven-long");
+        assert_eq!(browser.value(COPY_PLACES), json!(1), "{size:?}");
+    }
     console.close();
 }
 

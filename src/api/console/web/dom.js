@@ -1,5 +1,6 @@
 // Builds the DOM. All text goes through text nodes, so that nothing from outside is ever read as markup.
 
+import { icon } from "./icons.js";
 import { common, errors } from "./strings-shell.js";
 
 const PROPERTIES = new Set(["checked", "disabled", "hidden", "indeterminate", "multiple", "open", "readOnly", "required", "selected", "value"]);
@@ -109,14 +110,16 @@ export function pageLink(path, text, props) {
 
 /** A button that copies a text and says so for a moment. */
 export function copyButton(text, label = common.copy) {
-  const face = h("span", { class: "copy-icon", "aria-hidden": "true" });
+  const face = h("span", { class: "copy-icon" }, icon("copy"));
   const said = h("span", { class: "visually-hidden", role: "status" });
   const copy = async () => {
     const copied = await copyText(text);
     face.dataset.copied = copied ? "yes" : "no";
+    fill(face, icon(copied ? "check" : "cross"));
     said.textContent = copied ? common.copied : common.notCopied;
     setTimeout(() => {
       delete face.dataset.copied;
+      fill(face, icon("copy"));
       said.textContent = "";
     }, 1500);
   };

@@ -49,6 +49,9 @@ function shownState(link) {
   return link.blocked && state === "active" ? "blocked" : state;
 }
 
+/** Whether a link is active, as most links are: a list does not show this state. */
+export const isPlainlyActive = (link) => shownState(link) === "active";
+
 /** An expiry within this time is worth a look. */
 const NEAR_MS = 30 * DAY_MS;
 /** How far the lifetime of a link may be from the default one: instants have whole seconds. */

@@ -3,7 +3,7 @@
 import { button, clipped, fill, h, outside, pageLink, regionTable, row, targetLink } from "./dom.js";
 import { keyOf } from "./api.js";
 import { bareUrl, date, number } from "./format.js";
-import { detailPath, hasNotableExpiry, shortUrlCell, stateBadge, tagList } from "./link-parts.js";
+import { detailPath, hasNotableExpiry, isPlainlyActive, shortUrlCell, stateBadge, tagList } from "./link-parts.js";
 import { showColumns } from "./links-columns.js";
 import { trendOf } from "./links-trend.js";
 import { openMenu } from "./menu.js";
@@ -31,7 +31,7 @@ export class LinksTable {
     const { element, table, body } = regionTable(text.label, this.columns);
     table.classList.add("links");
     table.classList.toggle("read-only", !mayWrite());
-    table.toggleAttribute("data-no-expiries", true);
+    ["data-no-expiries", "data-no-states"].forEach((name) => table.toggleAttribute(name, true));
     showColumns(table);
     Object.assign(this, { element, table, body });
   }
@@ -59,14 +59,14 @@ export class LinksTable {
   }
 
   showSkeleton() {
-    fill(this.body, skeleton(this.columns.length));
+    fill(this.body, skeleton(this.shownColumns()));
   }
 
   showNothing(state) {
     const giveFocusBack = this.holdFocus();
     this.rows = [];
     giveFocusBack();
-    fill(this.body, h("tr", null, h("td", { colspan: this.columns.length }, state)));
+    fill(this.body, h("tr", null, h("td", { colspan: this.shownColumns() }, state)));
     this.tell();
   }
 
@@ -80,10 +80,16 @@ export class LinksTable {
     this.tell();
   }
 
-  /** A column without anything in it takes the room of the destination, and so do dates without an expiry. */
+  /** A column without anything to say gives its room to the destination, and so do dates without an expiry. */
   fitColumns() {
+    this.table.toggleAttribute("data-no-states", this.rows.every(({ link }) => isPlainlyActive(link)));
     this.table.toggleAttribute("data-no-apps", this.rows.every(({ link }) => link.app === null));
     this.table.toggleAttribute("data-no-expiries", !this.rows.some(({ link }) => hasNotableExpiry(link)));
+  }
+
+  /** The number of columns that are not hidden: a cell over more of them would add one. */
+  shownColumns() {
+    return [...this.table.tHead.rows[0].cells].filter((head) => getComputedStyle(head).display !== "none").length;
   }
 
   /** Redraws the row of a link. */

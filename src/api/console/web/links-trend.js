@@ -12,8 +12,10 @@ const DAYS = 30;
 const AT_ONCE = 100;
 const LENGTH_MAX = 6_000;
 const KEPT_MAX = 2_000;
-/** The width of a day and of its bar, and the heights of the picture and of the lowest bar: a single visit shows as well. */
-const [STEP, BAR, HEIGHT, LEAST] = [2, 1.4, 20, 2];
+/** The size of the picture in pixels, and the room around the line for its width and its dot. */
+const [WIDTH, HEIGHT, ROOM, DOT] = [88, 22, 3, 2.25];
+/** The least number of visits at the top of the scale: a few visits are no peak. */
+const TOP_LEAST = 4;
 const SVG = "http://www.w3.org/2000/svg";
 
 /** The days of links that were loaded, by key and number of visits: other visits make another trend. */
@@ -21,10 +23,7 @@ const known = new Map();
 /** Places without a sparkline, each with its link; and those of them that have come into sight. */
 const empty = new Map();
 const inSight = new Set();
-/** The days of each place with a sparkline. Those on the page share one scale, so that rows can be compared. */
-const drawn = new Map();
 let isLoading = false;
-let isScaling = false;
 
 const sight = new IntersectionObserver((entries) => {
   entries.filter(({ isIntersecting, target }) => isIntersecting && empty.has(target)).forEach(({ target }) => inSight.add(target));
@@ -114,31 +113,29 @@ function show(place, link, perDay, today) {
   draw(place, days);
 }
 
+/**
+ * Draws the visits of each day as a line on a scale of its own, with a fill below it and a dot at its end. Without visits, it is a grey line. Today is left out
+ * until it has as many visits as the day before: it is not over, and each line would end with a fall.
+ */
 function draw(place, days) {
-  const svg = document.createElementNS(SVG, "svg");
+  const isLow = days.at(-1) < days.at(-2);
   const label = text.trendOf(count(days.reduce((sum, one) => sum + one, 0), "visit"));
-  Object.entries({ viewBox: `0 0 ${DAYS * STEP} ${HEIGHT}`, role: "img", "aria-label": label, preserveAspectRatio: "none" }).forEach(([name, value]) => svg.setAttribute(name, value));
-  svg.append(document.createElementNS(SVG, "path"));
+  const most = Math.max(TOP_LEAST, ...days);
+  const step = (WIDTH - 2 * ROOM) / (DAYS - 1);
+  const points = days.slice(0, isLow ? -1 : DAYS).map((visits, at) => [ROOM + at * step, HEIGHT - ROOM - (visits / most) * (HEIGHT - 2 * ROOM)].map((one) => one.toFixed(1)));
+  const line = `M${points.map((point) => point.join(" ")).join("L")}`;
+  const [[first], [last, end]] = [points[0], points.at(-1)];
   place.title = label;
-  fill(place, svg);
-  drawn.set(place, days);
-  if (!isScaling) {
-    isScaling = true;
-    // All rows that are drawn now are on the page by then.
-    queueMicrotask(scale);
-  }
+  place.classList.toggle("none", days.every((visits) => visits === 0));
+  fill(place, shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, role: "img", "aria-label": label },
+    shape("path", { class: "area", d: `${line}V${HEIGHT - ROOM}H${first}Z` }),
+    shape("path", { class: "line", d: line }),
+    shape("circle", { cx: last, cy: end, r: DOT })));
 }
 
-/** Draws the bars of all places on the page, on the scale of their highest day. */
-function scale() {
-  isScaling = false;
-  [...drawn.keys()].filter((place) => !place.isConnected).forEach((place) => drawn.delete(place));
-  const most = Math.max(1, ...[...drawn.values()].map((days) => Math.max(...days)));
-  const barOf = (visits, at) => {
-    const height = Math.max(LEAST, (visits / most) * HEIGHT).toFixed(1);
-    return `M${at * STEP} ${HEIGHT}v-${height}h${BAR}v${height}z`;
-  };
-  drawn.forEach((days, place) => {
-    place.querySelector("path").setAttribute("d", days.map((visits, at) => (visits > 0 ? barOf(visits, at) : "")).join(""));
-  });
+function shape(name, props, ...children) {
+  const element = document.createElementNS(SVG, name);
+  Object.entries(props).forEach(([prop, value]) => element.setAttribute(prop, value));
+  element.append(...children);
+  return element;
 }

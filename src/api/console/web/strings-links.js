@@ -182,7 +182,7 @@ export const list = {
   label: "Links",
   columns: { shortCode: "Slug", visits: "Visits", dateCreated: "Created", destination: "Title and destination", tags: "Tags", app: "App", state: "State", trend: "Visits, 30 days", actions: "Actions" },
   trendOf: (visits) => `${visits} in the last 30 days`,
-  trendScale: "Visits by day. All rows have the same scale.",
+  trendScale: "Visits by day. Each row has a scale of its own.",
   openColumns: "Columns",
   chooseColumns: "Choose columns",
   columnsDone: "Done",
