@@ -49,7 +49,20 @@ function control(type, options, value, props) {
   if (type === "checkbox") {
     return h("input", { type, checked: value === true, ...props });
   }
-  return h("input", { type, value, ...props });
+  const input = h("input", { type, value, ...props });
+  return type === "datetime-local" ? withEmptyMark(input) : input;
+}
+
+/** Marks a field for a date while it is empty: it then shows a pattern, which no style can tell from a date. */
+export function withEmptyMark(input) {
+  ["input", "change"].forEach((event) => input.addEventListener(event, () => markEmpty(input)));
+  markEmpty(input);
+  return input;
+}
+
+/** Updates the mark after a script has set the date. */
+export function markEmpty(input) {
+  input.toggleAttribute("data-empty", input.value === "");
 }
 
 /** A name with a dot, which may have a port, a path and so on: a URL without its scheme. */

@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { button, fill, h, outside, uniqueId } from "./dom.js";
+import { markEmpty, withEmptyMark } from "./field.js";
 import { STATE_CHOICES } from "./link-parts.js";
 import { filterCount } from "./links-query.js";
 import { mayManage } from "./rights.js";
@@ -23,8 +24,8 @@ export function linksBar(onChange, ...more) {
     app: select(text.app, [["", text.allApps]]),
     tags: labelled(text.tags, h("input", { type: "text", placeholder: text.tagsPlaceholder, autocomplete: "off" })),
     tagsMode: select(text.tagsMode, text.tagsModes),
-    from: labelled(text.from, h("input", { type: "date" })),
-    to: labelled(text.to, h("input", { type: "date" })),
+    from: labelled(text.from, withEmptyMark(h("input", { type: "date" }))),
+    to: labelled(text.to, withEmptyMark(h("input", { type: "date" }))),
   };
   let timer;
   search.addEventListener("input", () => {
@@ -103,6 +104,9 @@ function choose(input, value) {
     input.append(h("option", { value }, outside(value)));
   }
   input.value = value;
+  if (input.type === "date") {
+    markEmpty(input);
+  }
 }
 
 /** Domains and apps, as far as they are told: without them the list works, too. */

@@ -2,6 +2,7 @@
 
 import { fill, h, setText } from "./dom.js";
 import { day } from "./format.js";
+import { markEmpty, withEmptyMark } from "./field.js";
 import { periods as text } from "./strings-traffic.js";
 
 export const DAY_MS = 86_400_000;
@@ -122,7 +123,7 @@ export function stepsOf({ from, to }, step) {
 export function periodPicker(onChange, names = SERVICE_PERIODS) {
   const buttons = names.map((name) =>
     h("button", { type: "button", class: "button", "data-period": name, onclick: () => onChange(new URLSearchParams({ period: name })) }, text.names[name]));
-  const [from, to] = [text.first, text.last].map((label) => h("input", { type: "date", "aria-label": label, min: FIRST_DAY, required: true }));
+  const [from, to] = [text.first, text.last].map((label) => withEmptyMark(h("input", { type: "date", "aria-label": label, min: FIRST_DAY, required: true })));
   const wrong = h("p", { class: "error", role: "alert", hidden: true });
   // On a phone, a list takes the place of the buttons, and the days can be chosen once its last entry is.
   const choice = h("select", { "aria-label": text.label, "data-action": "period", onchange: () => choosePeriod(choice.value) }, [...names, "own"].map((name) => h("option", { value: name }, text.choices[name])));
@@ -161,6 +162,7 @@ export function periodPicker(onChange, names = SERVICE_PERIODS) {
       choice.value = period.name;
       element.toggleAttribute("data-own", period.name === "own");
       setText(range, period.name === "all" ? "" : text.range(day(startOf(period.from)), day(startOf(period.to))));
+      [from, to].forEach(markEmpty);
       say(null);
     },
   };
