@@ -123,6 +123,7 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "strings-traffic.js",
     SCRIPT "strings-visits.js",
     SCRIPT "tag-actions.js",
+    SCRIPT "tags-field.js",
     SCRIPT "toast.js",
     STYLE "tokens.css",
     STYLE "uplot.css",

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::api_client::ApiClient;
-use crate::support::browser::{Browser, ENTER, PHONE};
+use crate::support::browser::{BACKSPACE, Browser, ENTER, PHONE, SCREEN};
 use crate::support::console::{OpenConsole, TARGET, at, enter_key, lacks, open_node, press, says, shows};
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::sessions::{more_keys, with_key};
@@ -154,6 +154,53 @@ fn tags_of_an_app_have_no_actions() {
         browser.close();
     }
     node.terminate();
+}
+
+/// Script: the chips of the field for tags, and what is typed after them.
+const CHIPS: &str = "[[...document.querySelectorAll('dialog .tag-chip')].map((one) => one.textContent), document.querySelector('dialog input[name=tags]').value]";
+
+/// Script: pastes a text into the field for tags.
+const PASTE: &str = "(() => {
+    const input = document.querySelector('dialog input[name=tags]');
+    input.value = 'mail, web';
+    input.dispatchEvent(new InputEvent('input', { inputType: 'insertFromPaste' }));
+})()";
+
+/// Tags were once a text with commas.
+#[test]
+fn typed_tags_become_chips() {
+    let console = OpenConsole::with(node_with_tags);
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "links/one"));
+    says(browser, "main", "print");
+    press(browser, "main", "edit");
+    shows(browser, "dialog .tag-chip");
+    assert_eq!(browser.value(CHIPS), json!([["print", "sale"], ""]));
+    browser.click("dialog input[name=tags]");
+    browser.press("summer,au");
+    assert_eq!(browser.value(CHIPS), json!([["print", "sale", "summer"], "au"]));
+    browser.press("tumn");
+    browser.press(ENTER);
+    assert_eq!(browser.value(CHIPS), json!([["print", "sale", "summer", "autumn"], ""]));
+    browser.press(BACKSPACE);
+    browser.press("\"a,b");
+    assert_eq!(browser.value(CHIPS), json!([["print", "sale", "summer"], "\"a,b"]));
+    browser.press("\",");
+    browser.value(PASTE);
+    assert_eq!(browser.value(CHIPS), json!([["print", "sale", "summer", "a,b", "mail", "web"], ""]));
+    press(browser, "dialog", "remove-tag");
+    assert_eq!(browser.value(CHIPS)[0][0], "sale");
+    for size in [PHONE, SCREEN] {
+        browser.resize(size);
+        browser.fits();
+        browser.is_accessible();
+    }
+    // What is still typed counts as well.
+    browser.click("dialog input[name=tags]");
+    browser.press("last");
+    press(browser, "dialog", "submit");
+    wait_until("the tags", || tags_of(node, "one") == json!(["a,b", "last", "mail", "sale", "summer", "web"]));
+    console.close();
 }
 
 #[test]

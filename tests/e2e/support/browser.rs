@@ -22,6 +22,8 @@ const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 /// Keys by which people move about.
 pub(crate) const TAB: &str = "\u{e004}";
 pub(crate) const ENTER: &str = "\u{e007}";
+/// The key that removes the letter before the cursor.
+pub(crate) const BACKSPACE: &str = "\u{e003}";
 pub(crate) const SPACE: &str = " ";
 pub(crate) const CONTROL: &str = "\u{e009}";
 pub(crate) const DOWN: &str = "\u{e015}";

@@ -3,13 +3,14 @@
 import { currentSession, get, linkPath, patch, post } from "./api.js";
 import { formDialog, openDialog } from "./dialog.js";
 import { button, copyButton, h, outside, setText, targetLink } from "./dom.js";
-import { beside, destinationField, field, fieldGroup, fromLocalInput, joinTags, splitTags, toLocalInput } from "./field.js";
+import { beside, destinationField, field, fieldGroup, fromLocalInput, toLocalInput } from "./field.js";
 import { dayHere, duration, instant, zoneName } from "./format.js";
 import { detailPath, qrCode, valueIn } from "./link-parts.js";
 import { hasAllLinks, mayManage, mayWrite } from "./rights.js";
 import { go } from "./router.js";
 import { actions, form as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
+import { tagsField } from "./tags-field.js";
 import { toast, toastError } from "./toast.js";
 
 /** Below this lifetime, the hint has the time of day as well. */
@@ -77,7 +78,7 @@ function commonFields(link, lifetime) {
   const fields = {
     longUrl: destinationField({ label: text.destination, required: true, value: link?.longUrl ?? "" }),
     title: field({ name: "title", label: text.title, value: link?.title ?? "", maxlength: 512, autocomplete: "off", hint: text.titleHint, read: (typed) => typed.trim() || null }),
-    tags: field({ name: "tags", label: text.tags, value: joinTags(link?.tags ?? []), autocomplete: "off", hint: text.tagsHint, read: splitTags }),
+    tags: tagsField({ label: text.tags, value: link?.tags, hint: text.tagsHint }),
     starts,
     expires,
     maxVisits: hasAllLinks() && field({ name: "maxVisits", label: text.maxVisits, type: "number", min: 1, value: meta.maxVisits ?? "", hint: text.maxVisitsHint, read: numberOrNull }),

@@ -4,13 +4,13 @@ import { del, get, keyOf, linkPath, patch } from "./api.js";
 import { choicesField } from "./choices.js";
 import { callOff, deleteLater, undoSeconds } from "./deletes.js";
 import { confirmDialog, formDialog } from "./dialog.js";
-import { field, splitTags } from "./field.js";
 import { instant } from "./format.js";
 import { expiryField } from "./link-form.js";
 import { forMany, tellFailed } from "./many.js";
 import { hasAllLinks } from "./rights.js";
 import { actions as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
+import { tagsField } from "./tags-field.js";
 import { toast } from "./toast.js";
 
 /** Changes links by `bodyOf(link)`, and offers to put back what `undoOf(link, answer)` says. `onChange(links)` gets them as they are then. */
@@ -80,7 +80,7 @@ export async function setExpiry(links, onChange) {
 /** Asks for tags and adds them to links. */
 export async function addTags(links, onChange) {
   const tags = await formDialog(text.askTags(links.length), {
-    fields: [field({ name: "tags", label: text.tags, required: true, autocomplete: "off", hint: text.tagsHint, read: splitTags })],
+    fields: [tagsField({ label: text.tags, required: true, hint: text.tagsHint })],
     action: text.add,
     submit: async (values) => values.tags,
   });

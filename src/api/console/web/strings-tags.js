@@ -49,3 +49,10 @@ export const tags = {
   deleted: (tag) => `Tag ${tag} deleted.`,
   notChanged: "The tag could not be changed on all links.",
 };
+
+/** The field for the tags of links. */
+export const tagsField = {
+  chosen: "Chosen tags",
+  remove: (tag) => `Remove tag ${tag}`,
+  removed: (tag) => `Tag ${tag} removed.`,
+};
