@@ -161,6 +161,26 @@ fn buttons_end_a_long_dialog() {
     console.close();
 }
 
+/// Script: the different heights of the fields and buttons of a form.
+const HEIGHTS: &str = "[...new Set([...document.querySelectorAll('dialog :is(select, .tag-box, .dialog-foot > .button, .field > input:not([type=checkbox]))')]
+    .filter((one) => one.checkVisibility()).map((one) => Math.round(one.getBoundingClientRect().height)))]";
+
+/// Browsers draw lists and dates in heights of their own.
+#[test]
+fn controls_of_a_form_have_one_height() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    for (size, height) in [(SCREEN, 32), (PHONE, 44)] {
+        browser.resize(size);
+        browser.go(&at(node, "links"));
+        press(browser, "main", "new-link");
+        shows(browser, "dialog details");
+        browser.value("document.querySelectorAll('dialog details').forEach((one) => { one.open = true; })");
+        assert_eq!(browser.value(HEIGHTS), json!([height]), "{size:?}");
+    }
+    console.close();
+}
+
 /// Script: by how many pixels an example is wider than its box.
 const EXAMPLE_IS_CUT_BY: &str = "(() => { const { scrollWidth, clientWidth } = document.querySelector('.snippet pre'); return scrollWidth - clientWidth; })()";
 

@@ -204,6 +204,29 @@ fn typed_tags_become_chips() {
 }
 
 #[test]
+fn tags_filter_has_chips() {
+    let console = OpenConsole::with(node_with_tags);
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "links"));
+    says(browser, ".list-status", "3 links");
+    press(browser, ".links-bar", "filters");
+    browser.click(".filters input[name=tags]");
+    browser.press("sale,");
+    says(browser, ".list-status", "2 links");
+    browser.press("mail");
+    browser.press(ENTER);
+    says(browser, ".list-status", "3 links");
+    browser.press(BACKSPACE);
+    says(browser, ".list-status", "2 links");
+    assert!(browser.url().ends_with("links?tags=sale"), "{}", browser.url());
+    press(browser, ".chips", "without-tags");
+    says(browser, ".list-status", "3 links");
+    lacks(browser, ".filters .tag-chip");
+    browser.is_accessible();
+    console.close();
+}
+
+#[test]
 fn tags_of_chosen_links_are_removed() {
     let console = OpenConsole::with(node_with_tags);
     let OpenConsole { node, browser, .. } = &console;

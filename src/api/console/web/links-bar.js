@@ -2,11 +2,12 @@
 
 import { get } from "./api.js";
 import { button, fill, h, outside, uniqueId } from "./dom.js";
-import { markEmpty, withEmptyMark } from "./field.js";
+import { joinTags, markEmpty, splitTags, withEmptyMark } from "./field.js";
 import { STATE_CHOICES } from "./link-parts.js";
 import { filterCount } from "./links-query.js";
 import { mayManage } from "./rights.js";
 import { bar as text } from "./strings-links.js";
+import { tagsField } from "./tags-field.js";
 
 const WAIT_MS = 200;
 const FILTERS = ["state", "domain", "app", "tags", "from", "to"];
@@ -22,7 +23,7 @@ export function linksBar(onChange, ...more) {
     state: select(text.state, [["", text.anyState], ...STATE_CHOICES]),
     domain: select(text.domain, [["", text.allDomains]]),
     app: select(text.app, [["", text.allApps]]),
-    tags: labelled(text.tags, h("input", { type: "text", placeholder: text.tagsPlaceholder, autocomplete: "off" })),
+    tags: tagsFilter(),
     tagsMode: select(text.tagsMode, text.tagsModes),
     from: labelled(text.from, withEmptyMark(h("input", { type: "date" }))),
     to: labelled(text.to, withEmptyMark(h("input", { type: "date" }))),
@@ -60,7 +61,7 @@ export function linksBar(onChange, ...more) {
     if (isMeant || document.activeElement !== search) {
       search.value = filter.q;
     }
-    const shown = Object.entries(controls).filter(([, { input }]) => isMeant || document.activeElement !== input);
+    const shown = Object.entries(controls).filter(([, { element }]) => isMeant || !element.contains(document.activeElement));
     shown.forEach(([name, { input }]) => choose(input, filter[name]));
     choose(order.input, filter.sort);
     const filters = filterCount(filter);
@@ -92,6 +93,22 @@ function drawChips(host, controls, filter, take) {
 function labelled(label, input) {
   input.id = uniqueId("filter");
   return { label, input, element: h("div", { class: "field" }, h("label", { for: input.id }, label), input) };
+}
+
+/** The filter by tags: its `input` stands for the whole field, whose value is a text as in the address. */
+function tagsFilter() {
+  const changes = new EventTarget();
+  const { label, element, set, value } = tagsField({ label: text.tags, placeholder: text.tagsPlaceholder, onChips: () => changes.dispatchEvent(new Event("change")) });
+  const input = {
+    addEventListener: (name, listener) => changes.addEventListener(name, listener),
+    get value() {
+      return joinTags(value());
+    },
+    set value(tags) {
+      set(splitTags(tags));
+    },
+  };
+  return { label, input, element };
 }
 
 function select(label, options) {

@@ -134,7 +134,7 @@ export const bar = {
   app: "App",
   allApps: "All apps",
   tags: "Tags",
-  tagsPlaceholder: "sale, 2027",
+  tagsPlaceholder: "Add a tag",
   tagsMode: "Tags match",
   tagsModes: [["any", "Any tag"], ["all", "All tags"]],
   from: "Created from",

@@ -22,20 +22,27 @@ export function lastComma(typed) {
   return last;
 }
 
-/** A field for tags, shaped as those of field.js. `value` has the first tags; the value of the field is the list of all, with what is typed. */
-export function tagsField({ value = [], ...props }) {
+/**
+ * A field for tags, shaped as those of field.js, with `set(tags)`. `value` has the first tags; the value of the field is the list of all, with what is typed.
+ * `onChips(tags)` is called when somebody has added or removed a chip.
+ */
+export function tagsField({ value = [], onChips = () => {}, ...props }) {
   const base = field({ name: "tags", autocomplete: "off", autocapitalize: "none", spellcheck: "false", ...props });
   const { input } = base;
   const list = h("ul", { class: "tag-chips", "aria-label": text.chosen });
   const said = h("span", { class: "visually-hidden", role: "status" });
   /** The chips, by their tags. */
   const chips = new Map();
-  const remove = (tag) => {
+  const drop = (tag) => {
     chips.get(tag).remove();
     chips.delete(tag);
     list.hidden = chips.size === 0;
+  };
+  const remove = (tag) => {
+    drop(tag);
     said.textContent = text.removed(tag);
     input.focus();
+    onChips([...chips.keys()]);
   };
   const add = (tags) => {
     for (const tag of tags.filter((one) => !chips.has(one))) {
@@ -45,8 +52,16 @@ export function tagsField({ value = [], ...props }) {
     list.hidden = chips.size === 0;
   };
   const take = (end = input.value.length) => {
+    const before = chips.size;
     add(splitTags(input.value.slice(0, end)));
     input.value = input.value.slice(end).replace(/^,?\s*/, "");
+    if (chips.size > before) {
+      onChips([...chips.keys()]);
+    }
+  };
+  const set = (tags) => {
+    [...chips.keys()].filter((tag) => !tags.includes(tag)).forEach(drop);
+    add(tags);
   };
   input.addEventListener("input", ({ inputType }) => {
     const comma = lastComma(input.value);
@@ -69,7 +84,7 @@ export function tagsField({ value = [], ...props }) {
   input.replaceWith(box);
   box.append(list, input, said);
   add(value);
-  return { ...base, value: () => [...new Set([...chips.keys(), ...splitTags(input.value)])] };
+  return { ...base, set, value: () => [...new Set([...chips.keys(), ...splitTags(input.value)])] };
 }
 
 function chipOf(tag, remove) {
