@@ -62,7 +62,8 @@ const TEMPLATES: [(&str, &str); 5] = [
 ];
 
 /// The templates of the admin listener, which an operator cannot replace.
-const ADMIN_TEMPLATES: [(&str, &str); 2] = [
+const ADMIN_TEMPLATES: [(&str, &str); 3] = [
+    ("runbook.html", include_str!("pages/templates/runbook.html")),
     ("sign-in.html", include_str!("pages/templates/sign-in.html")),
     ("status.html", include_str!("pages/templates/status.html")),
 ];
@@ -327,6 +328,11 @@ impl Pages {
     /// The status, for people; `status` holds what its template names.
     pub fn status(&self, status: &impl Serialize) -> String {
         self.draw_own("status.html", status)
+    }
+
+    /// A section of the runbook; `section` holds what its template names.
+    pub fn runbook(&self, section: &impl Serialize) -> String {
+        self.draw_own("runbook.html", section)
     }
 
     /// The form of the console that asks for a key.

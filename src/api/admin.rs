@@ -4,6 +4,7 @@
 
 mod fleet;
 pub mod metrics;
+mod runbook;
 mod snapshots;
 pub(in crate::api) mod status;
 
@@ -53,6 +54,9 @@ const FORWARDED: [&str; 6] = ["forwarded", "via", "x-real-ip", "x-client-ip", "t
 
 /// Prefix of the headers that proxies used before there was a standard.
 const X_FORWARDED: &str = "x-forwarded-";
+
+const NOT_FOUND: &str =
+    "Not found. The admin listener serves /admin/, /healthz, /readyz, /status, /metrics, /runbook/ALARM and /apps.\n";
 
 const FOREIGN: &str = "Cross-site browser requests are refused on the admin listener.";
 
@@ -243,10 +247,11 @@ async fn route<B>(services: &ServiceHandle, request: &Request<B>) -> ApiResponse
         "/status.css" => answer(StatusCode::OK, "text/css; charset=utf-8", status::STYLE),
         "/status.js" => answer(StatusCode::OK, "text/javascript; charset=utf-8", status::SCRIPT),
         "/" => with(text(StatusCode::SEE_OTHER, "The console is at /admin/.\n"), header::LOCATION, "/admin/"),
-        _ => text(
-            StatusCode::NOT_FOUND,
-            "Not found. The admin listener serves /admin/, /healthz, /readyz, /status, /metrics and /apps.\n",
-        ),
+        path => {
+            let section = path.strip_prefix("/runbook/");
+            let page = section.and_then(|name| runbook::page(&services.context().pages, name));
+            page.unwrap_or_else(|| text(StatusCode::NOT_FOUND, NOT_FOUND))
+        }
     }
 }
 

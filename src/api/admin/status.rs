@@ -4,6 +4,7 @@
 mod fleet;
 mod page;
 mod plot;
+mod sentences;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -28,7 +29,7 @@ use carom_telemetry::stats::{
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 
 pub(in crate::api) use fleet::{missing_nodes, sources};
-pub(in crate::api) use page::{SCRIPT, STYLE, page};
+pub(in crate::api) use page::{POLICY, SCRIPT, STYLE, page};
 
 /// Gathers the whole status. Waits up to [`REPORT_TIME_MAX`] for the cores.
 pub(in crate::api) async fn gather(services: &ServiceHandle) -> Value {

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::fleet::SILENT_TIME;
 use super::plot::{Sparkline, sparkline};
+use super::sentences::sentences;
 use crate::api::response::{ApiResponse, answer, with};
 use crate::pages::Pages;
 use carom_model::formats::dates;
@@ -21,8 +22,8 @@ pub(in crate::api) const STYLE: &str =
 /// Script that refreshes the status page.
 pub(in crate::api) const SCRIPT: &str = include_str!("status.js");
 
-/// Content security policy of the status page: it loads files of this listener only, and nothing inline.
-const POLICY: &str = "default-src 'none'; style-src 'self'; font-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// Content security policy of the status page and of the runbook: they load files of this listener only, and nothing inline.
+pub(in crate::api) const POLICY: &str = "default-src 'none'; style-src 'self'; font-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Returns the status as a page that refreshes itself.
 pub(in crate::api) fn page(pages: &Pages, status: &Value) -> ApiResponse {
@@ -96,7 +97,10 @@ struct AlarmRow<'a> {
     name: &'a str,
     since: String,
     resolved: Option<String>,
+    /// What has happened, as a sentence.
     text: String,
+    /// Its cause, if the alarm names one.
+    cause: Option<String>,
 }
 
 impl StatusPage<'_> {
@@ -136,9 +140,9 @@ fn verdict(status: &Value) -> [&'static str; 2] {
     } else if status["ready"] != true {
         ["warn", "Starting: the node loads its links and does not serve redirects yet."]
     } else if active == 1 {
-        ["bad", "The alarm below needs attention: the runbook says what to do."]
+        ["bad", "The alarm below needs attention."]
     } else if active > 1 {
-        ["bad", "The alarms below need attention: the runbook says what to do about each."]
+        ["bad", "The alarms below need attention."]
     } else if status["store"]["writable"] == false {
         ["bad", "Redirects are served, but links cannot be created or changed."]
     } else {
@@ -352,19 +356,14 @@ fn alarms(status: &Value, are_active: bool) -> Vec<AlarmRow<'_>> {
 }
 
 fn alarm(alarm: &Value) -> AlarmRow<'_> {
+    let (said, cause) = sentences(text(&alarm["text"]));
     AlarmRow {
         name: text(&alarm["name"]),
         since: instant(&alarm["since"]),
         resolved: (!alarm["cleared"].is_null()).then(|| instant(&alarm["cleared"])),
-        text: sentence(text(&alarm["text"])),
+        text: said,
+        cause,
     }
-}
-
-/// Begins a text with a capital letter, unless its first word is a name, such as that of a setting.
-fn sentence(text: &str) -> String {
-    let word = text.split([' ', ',']).next().unwrap_or_default();
-    let is_name = word == "carom" || !word.bytes().all(|byte| byte.is_ascii_lowercase());
-    if is_name || word.is_empty() { text.to_owned() } else { text[..1].to_ascii_uppercase() + &text[1..] }
 }
 
 /// A text of the status.
@@ -481,14 +480,6 @@ mod tests {
         assert_eq!(of(json!({"ready": false})), "warn");
         let of_two = verdict(&json!({"ready": true, "alarms": [{"cleared": null}, {"cleared": null}]}))[1];
         assert!(of_two.starts_with("The alarms below need attention"), "{of_two}");
-    }
-
-    #[test]
-    fn alarm_texts_begin_with_a_capital() {
-        assert_eq!(sentence("the disk is full"), "The disk is full");
-        assert_eq!(sentence("fleet.node is missing"), "fleet.node is missing");
-        assert_eq!(sentence("carom is old"), "carom is old");
-        assert_eq!(sentence(""), "");
     }
 
     #[test]

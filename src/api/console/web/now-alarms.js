@@ -31,26 +31,40 @@ export function alarmList() {
   return { element, update };
 }
 
-/** What has happened; below it, smaller, the cause that another program or a parser gives in parentheses. */
+/** What has happened; below it, smaller, the cause that another program or a parser gives. The status page says the same. */
 function alarmText(said) {
   const [problem, cause] = split(said);
-  return [h("p", { class: "wrap" }, outside(sentence(problem))), cause && h("p", { class: "soft small wrap" }, outside(sentence(cause)))];
+  return [h("p", { class: "wrap" }, outside(ended(problem))), cause && h("p", { class: "soft small wrap" }, outside(ended(withoutParentheses(cause))))];
 }
+
+/** A clause as a sentence. */
+const ended = (clause) => sentence(clause) + (/[.?!…]$/.test(clause) ? "" : ".");
 
 /** A long cause in parentheses, which may have parentheses itself, and what is around it. */
 function split(said) {
   const [, before, cause, after = ""] = /^([^()]+) \((.{30,})\)(; [^()]+)?$/.exec(said) ?? [];
+  return cause !== undefined && isBalanced(cause) ? [before + after, cause] : [said, null];
+}
+
+/** Whether each parenthesis that closes has one before it that opens, and the other way round. */
+function isBalanced(text) {
   let depth = 0;
-  const isOne = cause !== undefined && [...cause].every((sign) => {
+  const isNeverBelow = [...text].every((sign) => {
     depth += sign === "(" ? 1 : sign === ")" ? -1 : 0;
     return depth >= 0;
   });
-  return isOne && depth === 0 ? [before + after, cause] : [said, null];
+  return isNeverBelow && depth === 0;
+}
+
+/** Writes a reason in parentheses at the end of a cause behind a colon. */
+function withoutParentheses(cause) {
+  const [, what, why] = /^(.*?) \((.*)\)$/.exec(cause) ?? [];
+  return why !== undefined && isBalanced(why) ? `${what}: ${withoutParentheses(why)}` : cause;
 }
 
 function activeAlarm({ name, text: said, since }) {
   return h("li", { class: "alarm" }, badge(text.alarm, "bad"), h("div", null, alarmText(said),
-    h("p", { class: "alarm-when wrap" }, h("code", null, name), text.since, relative(since), text.remedy, h("code", null, text.section(name)))));
+    h("p", { class: "alarm-when wrap" }, h("code", null, name), text.since, relative(since), " · ", h("a", { href: `/runbook/${name}`, target: "_blank" }, text.remedy))));
 }
 
 function clearedAlarm({ name, text: said, since, cleared }) {

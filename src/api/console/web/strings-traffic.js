@@ -65,9 +65,7 @@ export const alarms = {
   resolvedMany: (alarms_) => count(alarms_, "resolved alarm"),
   since: " since ",
   resolvedAt: ", resolved ",
-  remedy: " · What to do: ",
-  /** Where the documentation has the section of an alarm: the node does not know its address. */
-  section: (name) => `operate/runbook.md#${name}`,
+  remedy: "What to do",
 };
 
 export const cores = {

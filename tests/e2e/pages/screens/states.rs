@@ -356,9 +356,13 @@ fn look_at_alarm(browser: &Browser, node: &Node, setup: &Setup) {
     browser.go(&format!("http://{}/status", node.admin));
     shows(browser, ".alarms li");
     look_at(browser, "status-alarm");
+    browser.click(".alarms a");
+    says(browser, ".runbook", "Repair mode, disk or content");
+    browser.fits_everywhere(|_| {});
     browser.go(&at(node, ""));
-    says(browser, ".alarm", "The API keys in apps.json cannot be read or written");
-    says(browser, ".alarm", "operate/runbook.md#apps_unreadable");
+    says(browser, ".alarm", "The API keys in apps.json cannot be read or written; the known keys stay valid.");
+    says(browser, ".alarm", "The file is not a JSON object: EOF");
+    shows(browser, ".alarm a[href='/runbook/apps_unreadable']");
     lacks(browser, ".now-head .badge.good");
     look_at(browser, "now-alarm");
     std::fs::write(&file, whole).unwrap();
