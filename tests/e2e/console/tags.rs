@@ -105,7 +105,7 @@ fn tags_are_renamed_merged_and_deleted() {
     enter_name(browser, "print");
     says(browser, "dialog h2", "Merge tag sale into print");
     says(browser, "dialog [data-action=confirm]", "Merge tags");
-    says(browser, "dialog", "on 1 link");
+    says(browser, "dialog", "1 link already has the tag print");
     says(browser, "dialog", "on 2 links");
     browser.is_accessible();
     press(browser, "dialog", "cancel");

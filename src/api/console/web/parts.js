@@ -11,9 +11,8 @@ export function breakable(name) {
   return name.split(/(?<=[._])/).flatMap((part, at) => (at > 0 ? [h("wbr"), part] : part));
 }
 
-/** The name of a setting, which leads to it where the settings may be seen. */
-export function settingLink(name) {
-  const said = h("code", null, breakable(name));
+/** The name of a setting, or other words for it, which lead to it where the settings may be seen. */
+export function settingLink(name, said = h("code", null, breakable(name))) {
   return !mayManage() ? said : pageLink(`/admin/settings?filter=${encodeURIComponent(name)}`, said);
 }
 

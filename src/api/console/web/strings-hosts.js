@@ -29,15 +29,15 @@ export const lists = {
     alarms: "allow_list_",
     meaning: "New links may only point to these hosts. Existing links keep working.",
     none: "Every host is allowed",
-    noneText: "Once the list has a host, new links may only point to hosts on it. Existing links keep working.",
+    noneText: "Once you add a host, new links may only point to hosts on this list. Existing links keep working.",
   },
   block: {
     title: "Block list",
     member: "blockList",
     alarms: "block_list_",
-    meaning: "Links to these hosts can’t be created; existing ones return 410.",
+    meaning: "Links to these hosts can’t be created, and existing ones stop redirecting.",
     none: "No host is blocked",
-    noneText: "Once the list has a host, links to it can’t be created, and existing ones return 410.",
+    noneText: "Once you add a host, links to it can’t be created, and existing ones stop redirecting.",
   },
   add: "Add host",
   edit: "Edit",
@@ -87,7 +87,7 @@ export const dialogs = {
 export const asText = {
   title: "Destination rules as text",
   label: "The tables [allow] and [block] in TOML",
-  hint: "As in the settings file. Comments stay until you change a rule in the view “Lists”, or someone else saves other rules. carom then writes the text again without them.",
+  hint: "The format is that of the settings file. Your comments are lost once you change a rule under “Lists”, or someone else saves rules.",
 };
 
 export const apply = {

@@ -78,7 +78,7 @@ export const conditions = {
   after: "From",
   zone: (zone) => `Time in ${zone}.`,
   percent: "Percent of visitors",
-  percentHint: "1 to 100. Visitors keep their share by their address. The shares of several rules do not overlap.",
+  percentHint: "From 1 to 100. The same IP address always gets the same result. The shares of several rules do not overlap.",
   says: {
     device: (value) => `Device is ${value}`,
     browser: (value) => `Browser is ${value}`,

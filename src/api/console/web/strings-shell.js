@@ -148,10 +148,10 @@ export const sources = {
 export const errors = {
   failed: "Something went wrong",
   failedSentence: "Something went wrong.",
-  unknownReason: "The server gave no reason. Try again. If it happens again, see the log of the node.",
+  unknownReason: "The server gave no reason. Try again. If it happens again, check the server log.",
   status: (status) => `The server returned ${status}.`,
   unexpected: "Unexpected response",
-  unexpectedText: (status, phrase) => `The server returned ${status} ${phrase}`.trim() + ". Try again. If it happens again, see the log of the node.",
+  unexpectedText: (status, phrase) => `The server returned ${status} ${phrase}`.trim() + ". Try again. If it happens again, check the server log.",
   timeout: "Timed out",
   timeoutText: (seconds) => `The server did not respond within ${seconds} s. It may be busy, or the network may be slow. Try again.`,
   unreachable: "Server unreachable",

@@ -39,7 +39,7 @@ export const tags = {
   renaming: (tag) => `Renaming ${tag}…`,
   renamed: (old, now) => `${old} is now ${now}.`,
   askMerge: (old, now) => `Merge tag ${old} into ${now}`,
-  askMergeText: (old, now, ofOld, ofNow) => `The tag ${now} exists already, on ${links(ofNow)}. ${old} is replaced by ${now} on ${links(ofOld)}, and no longer exists. This cannot be undone, because no record remains of which links had ${old}.`,
+  askMergeText: (old, now, ofOld, ofNow) => `${links(ofNow)} already ${ofNow === 1 ? "has" : "have"} the tag ${now}. It replaces ${old} on ${links(ofOld)}, and ${old} disappears. This cannot be undone: nothing records which links had ${old}.`,
   merge: "Merge tags",
   merged: (old, now) => `${old} was merged into ${now}.`,
   askDelete: (tag) => `Delete tag ${tag}`,

@@ -126,8 +126,8 @@ function rules(settings) {
   const isTold = settingValue(valueOf("domains.unknown_host")) === "misdirected";
   const [before, after] = text.add;
   return h("ul", { class: "notes" },
-    h("li", null, fallback ? text.fallbackOn : text.fallbackOff, " (", settingLink("domains.fallback"), ")."),
-    h("li", null, isTold ? text.hostTold : text.hostMissing, " (", settingLink("domains.unknown_host"), ")."),
+    h("li", null, fallback ? text.fallbackOn : text.fallbackOff, " ", settingLink("domains.fallback", text.fallbackSetting)),
+    h("li", null, isTold ? text.hostTold : text.hostMissing, " ", settingLink("domains.unknown_host", text.hostSetting)),
     h("li", null, before, settingLink("domains.serve"), after));
 }
 
