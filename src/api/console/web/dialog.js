@@ -1,6 +1,7 @@
 // Dialogs: native <dialog> elements, which keep the focus, close with Escape and give the focus back.
 
 import { button, busyWhile, fill, h, outside, uniqueId } from "./dom.js";
+import { icon } from "./icons.js";
 import { common, forms } from "./strings-shell.js";
 
 /** Dialogs that are open, the uppermost last, each with the address that it stands over. */
@@ -28,7 +29,7 @@ export function openDialog(title, body, { actions = [], wide = false, mayLeave =
   const element = h("dialog", { class: wide ? "wide" : "", "aria-labelledby": heading },
     h("div", { class: "dialog-head" },
       h("h2", { id: heading }, title),
-      button("×", () => leave(), { kind: "icon", "data-action": "close", "aria-label": common.close })),
+      button(icon("cross"), () => leave(), { kind: "icon", "data-action": "close", "aria-label": common.close })),
     h("div", { class: "dialog-body" }, body), foot);
   let value;
   const close = (told) => {

@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { button, fill, h, outside, uniqueId } from "./dom.js";
 import { joinTags, markEmpty, splitTags, withEmptyMark } from "./field.js";
+import { icon } from "./icons.js";
 import { STATE_CHOICES } from "./link-parts.js";
 import { filterCount } from "./links-query.js";
 import { mayManage } from "./rights.js";
@@ -85,7 +86,7 @@ function drawChips(host, controls, filter, take) {
     const { input, label } = controls[name];
     const said = input.selectedOptions?.[0]?.textContent ?? filter[name];
     return h("li", null, h("span", null, h("span", { class: "soft" }, `${label}: `), outside(said)),
-      button("×", () => take(name), { kind: "icon", "data-action": `without-${name}`, "aria-label": text.without(label) }));
+      button(icon("cross"), () => take(name), { kind: "icon", "data-action": `without-${name}`, "aria-label": text.without(label) }));
   }));
   host.hidden = set.length === 0;
 }

@@ -3,6 +3,7 @@
 import { button, clipped, fill, h, outside, pageLink, regionTable, row, targetLink } from "./dom.js";
 import { keyOf } from "./api.js";
 import { bareUrl, date, number } from "./format.js";
+import { icon } from "./icons.js";
 import { detailPath, hasNotableExpiry, isPlainlyActive, shortUrlCell, stateBadge, tagList } from "./link-parts.js";
 import { showColumns } from "./links-columns.js";
 import { trendOf } from "./links-trend.js";
@@ -194,7 +195,7 @@ function columnsOf(all, sorts) {
 const controlsOf = ({ element }) => [...element.querySelectorAll("a, button, input")];
 
 function linkRow(link, check, menuOf) {
-  const menu = button("⋯", () => openMenu(menu, menuOf(link)), { kind: "icon menu-button", "data-action": "menu", "data-code": link.shortCode, "aria-label": text.menu(link.shortCode), "aria-haspopup": "menu", "aria-expanded": "false" });
+  const menu = button(icon("more"), () => openMenu(menu, menuOf(link)), { kind: "icon menu-button", "data-action": "menu", "data-code": link.shortCode, "aria-label": text.menu(link.shortCode), "aria-haspopup": "menu", "aria-expanded": "false" });
   return row(
     { content: check, class: "col-check" },
     { content: shortUrlCell(link), class: "cell-short" },

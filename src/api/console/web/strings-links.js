@@ -269,7 +269,7 @@ export const page = {
   no: "No",
   qr: "QR code",
   qrOf: (url) => `QR code of ${url}`,
-  qrOnlyHere: (host) => `Only this machine can open this code: its host is ${host}. Set base_url to the public address before you print it.`,
+  qrOnlyHere: (host) => `Only this machine can open this code, because its host is ${host}. Set base_url to your public address before you print it.`,
   downloadQr: "Download QR code",
   downloadSvg: "Download SVG",
   downloadPng: "Download PNG",

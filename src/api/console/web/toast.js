@@ -1,6 +1,7 @@
 // Short messages in a corner, with at most one action. The region that holds them is live, so they are read out.
 
 import { button, h, outside, setText } from "./dom.js";
+import { icon } from "./icons.js";
 import { common, errors } from "./strings-shell.js";
 
 const SECONDS = 6;
@@ -21,7 +22,7 @@ export function toast(text, { kind = "", action, seconds = SECONDS } = {}) {
     close();
     action.run();
   }, { kind: "quiet", "data-action": action.name });
-  const off = button("×", () => close(), { kind: "icon", "aria-label": common.closeMessage });
+  const off = button(icon("cross"), () => close(), { kind: "icon", "aria-label": common.closeMessage });
   const element = h("div", { class: `toast ${kind}`.trim() }, h("p", null, words), act, off);
   const end = (other) => {
     const hadFocus = act.contains(document.activeElement);

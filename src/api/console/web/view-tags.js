@@ -4,6 +4,7 @@ import { get, withQuery } from "./api.js";
 import { button, clipped, emptyState, h, pageHead, pageLink, regionTable, row, setText } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
+import { icon } from "./icons.js";
 import { openMenu } from "./menu.js";
 import { filterClearer, filterField, numberOr, reloader } from "./parts.js";
 import { hasAllLinks, mayRetag } from "./rights.js";
@@ -140,7 +141,7 @@ function tagRow(one, withActions, { reload, go }) {
       [text.delete, () => deleteTag(one, reload), { name: "delete-tag", kind: "danger" }],
     ] : []),
   ];
-  const menu = button("⋯", () => openMenu(menu, items), { kind: "icon menu-button", "data-action": "tag-menu", "aria-label": text.actionsFor(tag), "aria-haspopup": "menu", "aria-expanded": "false" });
+  const menu = button(icon("more"), () => openMenu(menu, items), { kind: "icon menu-button", "data-action": "tag-menu", "aria-label": text.actionsFor(tag), "aria-haspopup": "menu", "aria-expanded": "false" });
   return row(
     { content: pageLink(links, clipped(tag), { class: "pick", "data-action": "tag-links" }), class: "fluid lead" },
     num(pageLink(links, format.number(shortUrlsCount), { "aria-label": text.linksOf(tag, shortUrlsCount) }), "fact", units.links(shortUrlsCount)),

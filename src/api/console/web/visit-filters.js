@@ -3,6 +3,7 @@
 import { linkPath } from "./api.js";
 import { countryName } from "./countries.js";
 import { button, fill, h, outside } from "./dom.js";
+import { icon } from "./icons.js";
 import { common } from "./strings-shell.js";
 import { breakdowns as text, filters as words } from "./strings-visits.js";
 
@@ -106,7 +107,7 @@ export function filterChips(onRemove) {
       const set = Object.entries(filters);
       fill(element, set.map(([name, value]) => h("li", { "data-filter": name },
         h("span", null, h("span", { class: "soft" }, `${words.names[name]}: `), outside(shownValue(name, value))),
-        button("×", () => take(name), { kind: "icon", "data-action": `without-${name}`, "aria-label": words.without(words.names[name]) }))));
+        button(icon("cross"), () => take(name), { kind: "icon", "data-action": `without-${name}`, "aria-label": words.without(words.names[name]) }))));
       element.hidden = set.length === 0;
     },
     reveal: () => element.scrollIntoView({ block: "nearest" }),
