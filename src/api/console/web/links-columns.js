@@ -27,6 +27,6 @@ export function chooseColumns(table) {
     return h("label", { class: "tick" }, tick, text.columns[name]);
   });
   const done = button(text.columnsDone, () => dialog.close(), { kind: "primary", "data-action": "done" });
-  const dialog = openDialog(text.chooseColumns, h("div", { class: "stack" }, ticks), { actions: [done] });
+  const dialog = openDialog(text.chooseColumns, h("div", { class: "stack" }, ticks, h("small", null, text.columnsHint)), { actions: [done] });
   dialog.element.querySelector("input").focus();
 }

@@ -219,7 +219,7 @@ export const fleet = {
 };
 
 export const settings = {
-  rulesSaved: "Saved hosts apply instead of allow.hosts and block.hosts. See ",
+  rulesSaved: "allow.hosts and block.hosts are not in use, because hosts were saved in the console. See ",
   filter: "Filter settings",
   filterPlaceholder: "Filter by name, value or description",
   changed: "Only changed settings",

@@ -29,7 +29,7 @@ export const text = {
     { names: ["maxVisits"], meaning: "Visit limit", needsAllLinks: true },
   ],
   example: "Example",
-  helpText: "The first line names the columns, in any order. Other field names of the API are columns, too. NDJSON has one link per line, with these names.",
+  helpText: "The first line names the columns, in any order. Any other field of the API can be a column, too. NDJSON has one JSON object per line, with the same names.",
   helpMigrate: ["To migrate links with their original slugs and creation dates, run ", "carom import", " on the server."],
   helpShared: ["This node does not store all links (", "), so it rejects lines with maxVisits, crawlable or findIfExists. To migrate links with their creation dates, use a node with links.home = \"node\"."],
   template: "Download a template",

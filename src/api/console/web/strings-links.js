@@ -185,6 +185,7 @@ export const list = {
   trendScale: "Visits by day. Each row has a scale of its own.",
   openColumns: "Columns",
   chooseColumns: "Choose columns",
+  columnsHint: "Columns with nothing to show stay hidden.",
   columnsDone: "Done",
   visitsLower: "visits",
   expires: "Expires ",
