@@ -6,7 +6,7 @@ import { icon } from "./icons.js";
 import { tagsField as text } from "./strings-tags.js";
 
 /** The place of the last comma that ends a tag, or -1: a tag between quotes may hold commas. */
-export function lastComma(typed) {
+function lastComma(typed) {
   let [last, isQuoted, hasBegun] = [-1, false, false];
   [...typed].forEach((sign, at, signs) => {
     if (sign === "," && !isQuoted) {
