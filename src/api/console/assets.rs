@@ -36,6 +36,7 @@ macro_rules! assets {
 
 const ASSETS: &[Asset] = assets! {
     SCRIPT "account.js",
+    SCRIPT "alarm-text.js",
     SCRIPT "api.js",
     SCRIPT "app-dialogs.js",
     SCRIPT "app.js",

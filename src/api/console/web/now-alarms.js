@@ -1,7 +1,8 @@
 // Alarms: the active ones, and a folded list of those that are resolved.
 
+import { alarmSentences, runbookLink } from "./alarm-text.js";
 import { badge, fill, h, outside } from "./dom.js";
-import { relative, sentence, updateRelative } from "./format.js";
+import { relative, updateRelative } from "./format.js";
 import { alarms as text } from "./strings-traffic.js";
 
 /** The list of alarms: `{ element, update(status) }`. It is redrawn only when an alarm is raised or cleared. */
@@ -31,40 +32,15 @@ export function alarmList() {
   return { element, update };
 }
 
-/** What has happened; below it, smaller, the cause that another program or a parser gives. The status page says the same. */
+/** What has happened; below it, smaller, the cause that another program or a parser gives. */
 function alarmText(said) {
-  const [problem, cause] = split(said);
-  return [h("p", { class: "wrap" }, outside(ended(problem))), cause && h("p", { class: "soft small wrap" }, outside(ended(withoutParentheses(cause))))];
-}
-
-/** A clause as a sentence. */
-const ended = (clause) => sentence(clause) + (/[.?!…]$/.test(clause) ? "" : ".");
-
-/** A long cause in parentheses, which may have parentheses itself, and what is around it. */
-function split(said) {
-  const [, before, cause, after = ""] = /^([^()]+) \((.{30,})\)(; [^()]+)?$/.exec(said) ?? [];
-  return cause !== undefined && isBalanced(cause) ? [before + after, cause] : [said, null];
-}
-
-/** Whether each parenthesis that closes has one before it that opens, and the other way round. */
-function isBalanced(text) {
-  let depth = 0;
-  const isNeverBelow = [...text].every((sign) => {
-    depth += sign === "(" ? 1 : sign === ")" ? -1 : 0;
-    return depth >= 0;
-  });
-  return isNeverBelow && depth === 0;
-}
-
-/** Writes a reason in parentheses at the end of a cause behind a colon. */
-function withoutParentheses(cause) {
-  const [, what, why] = /^(.*?) \((.*)\)$/.exec(cause) ?? [];
-  return why !== undefined && isBalanced(why) ? `${what}: ${withoutParentheses(why)}` : cause;
+  const [problem, cause] = alarmSentences(said);
+  return [h("p", { class: "wrap" }, outside(problem)), cause && h("p", { class: "soft small wrap" }, outside(cause))];
 }
 
 function activeAlarm({ name, text: said, since }) {
   return h("li", { class: "alarm" }, badge(text.alarm, "bad"), h("div", null, alarmText(said),
-    h("p", { class: "alarm-when wrap" }, h("code", null, name), text.since, relative(since), " · ", h("a", { href: `/runbook/${name}`, target: "_blank" }, text.remedy))));
+    h("p", { class: "alarm-when wrap" }, h("code", null, name), text.since, relative(since), " · ", runbookLink(name))));
 }
 
 function clearedAlarm({ name, text: said, since, cleared }) {

@@ -1,6 +1,7 @@
 // What the views of usage, apps, domains, lists, fleet and settings share.
 
 import { button, clipped, copyButton, errorState, fill, h, loadingState, outside, pageLink, regionTable, setText } from "./dom.js";
+import { alarmSentences, runbookLink } from "./alarm-text.js";
 import * as format from "./format.js";
 import { onLive } from "./live.js";
 import { mayManage } from "./rights.js";
@@ -146,7 +147,8 @@ export function followStatus(host, shapeOf, build) {
 /** The active alarms whose name begins with one of the prefixes. */
 export function alarmNotes(status, prefixes) {
   const active = status.alarms.filter((alarm) => alarm.cleared === null && prefixes.some((prefix) => alarm.name.startsWith(prefix)));
-  return active.map((alarm) => h("p", { class: "notice bad" }, h("code", null, alarm.name), " ", outside(format.sentence(alarm.text))));
+  return active.map(({ name, text }) => h("p", { class: "notice bad" },
+    alarmSentences(text).filter(Boolean).map((one) => [outside(one), " "]), h("code", null, name), " · ", runbookLink(name)));
 }
 
 /** Names of nodes with commas between them, each with what `say(one)` adds. */

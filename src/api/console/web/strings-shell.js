@@ -160,6 +160,10 @@ export const errors = {
   noStatusText: "The console keeps trying. If this lasts, check that carom is running.",
 };
 
+export const alarmText = {
+  remedy: "What to do",
+};
+
 export const forms = {
   discard: "Discard changes",
   discardText: "Your changes have not been saved.",

@@ -65,7 +65,6 @@ export const alarms = {
   resolvedMany: (alarms_) => count(alarms_, "resolved alarm"),
   since: " since ",
   resolvedAt: ", resolved ",
-  remedy: "What to do",
 };
 
 export const cores = {
