@@ -250,6 +250,13 @@ export function emptyState(title, text, ...actions) {
   return h("div", { class: "state" }, h("p", { class: "state-title" }, title), text && h("p", null, text), actions.length > 0 && h("p", null, actions));
 }
 
+/** The empty state of a page or of a large part of it, with the icon of what will be there. */
+export function iconState(name, title, text, ...actions) {
+  const state = emptyState(title, text, ...actions);
+  state.prepend(h("span", { class: "state-icon" }, icon(name)));
+  return state;
+}
+
 /** An error state, with a button that tries again. */
 export function errorState(error, retry) {
   const title = error.title ?? errors.failed;

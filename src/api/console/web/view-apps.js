@@ -2,7 +2,7 @@
 
 import { currentSession, get } from "./api.js";
 import { newKey, revokeApp, revokeKey, rotateKey } from "./app-dialogs.js";
-import { badge, button, card, emptyState, fill, h, outside, pageHead, regionTable, row } from "./dom.js";
+import { badge, button, card, fill, h, iconState, outside, pageHead, regionTable, row } from "./dom.js";
 import * as format from "./format.js";
 import { domainName, filterClearer, filterField, reloader, settingLink } from "./parts.js";
 import { roleWords, stateOf } from "./roles.js";
@@ -86,7 +86,7 @@ function queryOf({ text: typed, withEnded }) {
 }
 
 function noKeys(page) {
-  return emptyState(text.open, text.openText, button(text.first, () => newKey(page), { kind: "primary", "data-action": "first-key" }));
+  return iconState("apps", text.open, text.openText, button(text.first, () => newKey(page), { kind: "primary", "data-action": "first-key" }));
 }
 
 function appCards(page, { text: typed, withEnded }, clear) {
@@ -95,7 +95,7 @@ function appCards(page, { text: typed, withEnded }, clear) {
   const isFound = (app) => wanted === "" || app.app.includes(wanted) || app.keys.some((key) => key.id.startsWith(wanted) || isRole(key.role) || (key.name ?? "").toLowerCase().includes(wanted));
   const found = page.apps.filter((app) => isFound(app) && (withEnded || app.keys.some((key) => key.valid)));
   if (found.length === 0) {
-    return emptyState(text.nothing, withEnded ? text.nothingText : text.nothingHidden, ...(wanted === "" ? [] : [button(common.clearFilter, clear, { "data-action": "clear-filter" })]));
+    return iconState("search", text.nothing, withEnded ? text.nothingText : text.nothingHidden, ...(wanted === "" ? [] : [button(common.clearFilter, clear, { "data-action": "clear-filter" })]));
   }
   const more = found.length - SHOWN_MAX;
   return [

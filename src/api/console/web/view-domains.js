@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { basesIn } from "./bases.js";
-import { badge, card, emptyState, fill, h, outside, pageHead, pageLink, regionTable, row, targetLink } from "./dom.js";
+import { badge, card, fill, h, iconState, outside, pageHead, pageLink, regionTable, row, targetLink } from "./dom.js";
 import { settingValue } from "./format.js";
 import { breakable, numberOr, reloader, settingLink, snippet } from "./parts.js";
 import { apiQuery, periodOf } from "./period.js";
@@ -134,7 +134,7 @@ function rules(settings) {
 function onlyOne() {
   const [before, after] = text.oneText;
   return [
-    emptyState(text.one, h("span", null, before, settingLink("domains.serve"), after)),
+    iconState("domains", text.one, h("span", null, before, settingLink("domains.serve"), after)),
     snippet(text.example, EXAMPLE),
   ];
 }

@@ -1,6 +1,6 @@
 // The list of links: searched, filtered, sorted, page by page; and what can be done with one or many of them.
 
-import { button, card, copyText, emptyState, errorState, fill, h, pageHead, pageLink, setText } from "./dom.js";
+import { button, card, copyText, emptyState, errorState, fill, h, iconState, pageHead, pageLink, setText } from "./dom.js";
 import { openDialog } from "./dialog.js";
 import { createDialog, editDialog, onCreated } from "./link-form.js";
 import { linkOpener } from "./link-opener.js";
@@ -246,12 +246,12 @@ class LinkList {
       return emptyState(text.nothingYet, text.nothingYetText, this.furtherButton());
     }
     if (this.filter.q !== "" || filterCount(this.filter) > 0) {
-      return emptyState(text.nothing, text.nothingText, button(text.clearAll, () => this.change(null, {}), { "data-action": "clear-all" }));
+      return iconState("search", text.nothing, text.nothingText, button(text.clearAll, () => this.change(null, {}), { "data-action": "clear-all" }));
     }
     if (!mayWrite()) {
-      return emptyState(text.empty, text.emptyReadOnly);
+      return iconState("links", text.empty, text.emptyReadOnly);
     }
-    return emptyState(text.empty, text.emptyText, button(text.create, () => createDialog(), { kind: "primary", "data-action": "first-link" }), pageLink("/admin/import", text.import, { class: "button" }));
+    return iconState("links", text.empty, text.emptyText, button(text.create, () => createDialog(), { kind: "primary", "data-action": "first-link" }), pageLink("/admin/import", text.import, { class: "button" }));
   }
 
   tooMany() {

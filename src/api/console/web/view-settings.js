@@ -1,7 +1,7 @@
 // The effective settings, each with its source, and the certificates in use.
 
 import { get } from "./api.js";
-import { badge, button, emptyState, fill, h, outside, pageHead, regionTable, row } from "./dom.js";
+import { badge, button, fill, h, iconState, outside, pageHead, regionTable, row } from "./dom.js";
 import { certificates } from "./certificates.js";
 import { settingValue } from "./format.js";
 import { icon } from "./icons.js";
@@ -88,8 +88,8 @@ function tables(settings, { text: typed, onlySet }, clear) {
   const found = settings.filter((one) => (!onlySet || isSet(one)) && isFound(one));
   if (found.length === 0) {
     return onlySet && words.length === 0
-      ? emptyState(text.noneChanged, text.noneChangedText, button(text.showAll, clear, { "data-action": "show-all" }))
-      : emptyState(text.nothing, onlySet ? text.nothingChangedText : text.nothingText, button(common.clearFilter, clear, { "data-action": "clear-filter" }));
+      ? iconState("settings", text.noneChanged, text.noneChangedText, button(text.showAll, clear, { "data-action": "show-all" }))
+      : iconState("search", text.nothing, onlySet ? text.nothingChangedText : text.nothingText, button(common.clearFilter, clear, { "data-action": "clear-filter" }));
   }
   const groups = Map.groupBy(found, tableOf);
   // Settings that were searched for are shown at once; of all others, only the sections in which somebody changed one.

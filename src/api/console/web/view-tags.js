@@ -1,7 +1,7 @@
 // Tags: the links and visits of each, filtered and sorted; for keys that may change all links, with what renames, merges and deletes them.
 
 import { get, withQuery } from "./api.js";
-import { button, clipped, emptyState, h, pageHead, pageLink, regionTable, row, setText } from "./dom.js";
+import { button, clipped, emptyState, h, iconState, pageHead, pageLink, regionTable, row, setText } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
 import { icon } from "./icons.js";
@@ -126,8 +126,8 @@ function nothing({ q, page }, { change, clear }) {
   if (page > 1) {
     return emptyState(text.nothing, null, button(text.previous, () => change({ page: page - 1 }), { "data-action": "previous" }));
   }
-  return q.trim() === "" ? emptyState(text.empty, text.emptyText, pageLink("/admin/links", text.toLinks, { class: "button" }))
-    : emptyState(text.nothing, text.nothingText, button(common.clearFilter, clear, { "data-action": "clear-filter" }));
+  return q.trim() === "" ? iconState("tags", text.empty, text.emptyText, pageLink("/admin/links", text.toLinks, { class: "button" }))
+    : iconState("search", text.nothing, text.nothingText, button(common.clearFilter, clear, { "data-action": "clear-filter" }));
 }
 
 function tagRow(one, withActions, { reload, go }) {
