@@ -185,7 +185,7 @@ fn live_plots_follow_the_traffic() {
     shows(&browser, "#live[data-state=lost]");
     // It says so once, and nothing else claims to be current.
     says(&browser, ".well", "Connection lost, reconnecting");
-    shows(&browser, ".stale > .tiles");
+    shows(&browser, ".stale > .server .tiles");
     lacks(&browser, "main .notice:not([hidden])");
     says(&browser, ".now-head", "Last known values");
     lacks(&browser, ".now-head .badge");

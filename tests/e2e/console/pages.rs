@@ -16,10 +16,16 @@ fn overview_says_that_all_is_well() {
     let code = node.wire().shorten(TARGET);
     browser.go(&at(node, ""));
     shows(browser, ".well[data-kind=good]");
-    // The visits of the week and the newest links stand above the numbers of this second.
+    // The visits of the week and the newest links stand above the server, which has all numbers of this second.
     says(browser, ".week", &code);
-    let is_above = "document.querySelector('.week').getBoundingClientRect().top < document.querySelector('.tiles').getBoundingClientRect().top";
+    says(browser, ".server h2", "Server");
+    let is_above = "document.querySelector('.week').getBoundingClientRect().bottom < document.querySelector('.server').getBoundingClientRect().top";
     assert_eq!(browser.value(is_above), json!(true));
+    assert_eq!(browser.value("document.querySelectorAll('.tiles, .traffic, .latency').length"), json!(3));
+    assert_eq!(
+        browser.value("document.querySelectorAll(':not(.server *):is(.tiles, .traffic, .latency)').length"),
+        json!(0)
+    );
     // Visits of a day come from the node, the others from the stream.
     node.wire().ask("GET", &format!("/{code}"), "User-Agent: Mozilla/5.0 Firefox/132.0\r\n", b"");
     for span in ["day", "hour", "minutes"] {
@@ -79,7 +85,14 @@ fn overview_names_what_a_week_is_compared_with() {
     says(browser, "main", "Single node");
     browser.value(WITH_WEEKS);
     browser.click("#nav a[href='/admin/']");
-    says(browser, ".week", "20 visits");
+    says(browser, ".hero", "20 visits");
+    // The number stands beside its chart, which is the largest of the page.
+    let heights = "[...document.querySelectorAll('.plot-picture')].map((one) => one.offsetHeight)";
+    wait_until("all charts", || browser.value(heights).as_array().is_some_and(|all| all.len() > 3));
+    assert_eq!(
+        browser.value(&format!("Math.max(...{heights})")),
+        browser.value("document.querySelector('.hero .plot-picture').offsetHeight")
+    );
     says(browser, ".week", "+100%");
     says(browser, ".week", "compared with the week before, up to the same hour");
     browser.is_accessible();
@@ -153,7 +166,7 @@ fn each_role_sees_its_pages() {
         assert!(has("Domain"), "{labels}");
         assert!(!has("App"), "{labels}");
         browser.go(&at(&node, "usage"));
-        shows(&browser, "main .breakdowns");
+        shows(&browser, "main :is(.breakdowns, .usage-none)");
         browser.go(&at(&node, "settings"));
         says(&browser, "main", "This page needs a key with the role admin");
         browser.close();

@@ -86,8 +86,12 @@ export function linkVisits(named, context) {
     picker.set(state.period);
     chips.set(state.filters);
   };
-  // Where the visit log cannot be on, one card says so.
-  const loadLogged = () => Promise.all([about.load(), hasAllLinks() && single.load()]);
+  // While no visits are logged, one card says so.
+  const showSingle = () => {
+    single.element.hidden = !about.isOn();
+  };
+  showSingle();
+  const loadLogged = () => Promise.all([about.load().then(showSingle), hasAllLinks() && single.load()]);
   const update = () => {
     readState();
     show();
@@ -139,7 +143,7 @@ function countsOf({ visits, sources, before, period, note }, state) {
       [usage.people, format.number(total - bots)],
       [usage.botVisits, format.number(bots), total > 0 && format.percent(bots, total)],
     ]),
-    visitsCard(visits, before, period, (plot) => state.plots.push(plot), note && h("p", { class: "soft small" }, note)),
+    visitsCard(visits, before, period, (plot) => state.plots.push(plot), { note: note && h("p", { class: "soft small" }, note) }),
   ];
 }
 

@@ -9,7 +9,7 @@ import { health as text } from "./strings-traffic.js";
 /** From here on, nobody plans for the end of the slugs. */
 const CENTURY_SECONDS = 100 * 365.25 * 86_400;
 
-/** The cards: `{ element, update(status) }`. A value is a text, or `[text, kind]` for a badge. A third function hides a line: "zero" is a problem that did not occur, "no" a value of no use. It is "problem" for one that occurred. */
+/** The cards of slugs, storage, memory and the fleet: `{ cards, update(status) }`. A value is a text, or `[text, kind]` for a badge. A third function hides a line: "zero" is a problem that did not occur, "no" a value of no use. It is "problem" for one that occurred. */
 export function healthCards() {
   const groups = [
     group(text.codes, [[text.length, (s) => text.characters(s.issuer.codeLength)], [text.left, (s) => number(s.issuer.remaining)], [text.runsOut, lasts], [text.allocationErrors, (s) => tally(s.issuer.error), zeroAt((s) => s.issuer.error)]]),
@@ -27,8 +27,7 @@ export function healthCards() {
       [text.allRedirects, (s) => number(s.fleet?.totals.redirectsPerSecond), alone], [text.counts, counts, alone],
       [text.unsynced, (s) => number(s.fleet?.outbox), (s) => alone(s) ?? usedAt(({ fleet }) => fleet.outbox)(s)], [text.lag, (s) => (!s.fleet ? number(null) : s.redis.connected ? duration(s.fleet.lagMillis / 1000) : text.unknown), alone]], pageLink("/admin/fleet", pages.fleet)),
   ];
-  const element = h("div", { class: "cards" }, groups.map((one) => one.element));
-  return { element, update: (status) => groups.forEach((one) => one.update(status)) };
+  return { cards: groups.map((one) => one.element), update: (status) => groups.forEach((one) => one.update(status)) };
 }
 
 function group(title, lines, beside) {

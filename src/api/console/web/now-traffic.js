@@ -1,4 +1,4 @@
-// Traffic in two minutes, an hour or a day: the main picture of the overview.
+// Traffic in two minutes, an hour or a day: the first chart of the server on the overview.
 
 import { get } from "./api.js";
 import { card, errorState, fill, h, loadingState } from "./dom.js";
@@ -18,8 +18,8 @@ function sums(lists, length) {
   return Array.from({ length }, (_, at) => lists.reduce((sum, list) => sum + (list[at] ?? 0), 0));
 }
 
-/** The card: `{ element, update(status), destroy() }`. */
-export function trafficCard() {
+/** The card, with a chart of a height in pixels: `{ element, update(status), destroy() }`. */
+export function trafficCard(height) {
   const host = h("div");
   const note = h("small");
   let plot = null;
@@ -38,11 +38,11 @@ export function trafficCard() {
     fill(note, text.spanNotes[name]);
     if (name === "day") {
       asked = new AbortController();
-      showDay(host, asked.signal, (made) => { plot = made; }, () => show("day"));
+      showDay(host, height, asked.signal, (made) => { plot = made; }, () => show("day"));
       return;
     }
     const series = [{ label: text.series.redirects, fill: true }, { label: text.series.misses }];
-    plot = linePlot(host, { series, height: 240, label: text.spanLabels[name], seconds: name === "hour" ? HOUR_SECONDS : SECONDS });
+    plot = linePlot(host, { series, height, label: text.spanLabels[name], seconds: name === "hour" ? HOUR_SECONDS : SECONDS });
     write();
   };
   const write = () => {
@@ -67,7 +67,7 @@ export function trafficCard() {
 }
 
 /** Visits by hour: the node keeps them, also of the time before the console was open. */
-async function showDay(host, signal, made, again) {
+async function showDay(host, height, signal, made, again) {
   fill(host, loadingState(6));
   const now = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
   const first = now - DAY_MS + HOUR_MS;
@@ -75,7 +75,7 @@ async function showDay(host, signal, made, again) {
     const { visits } = await get("/admin/api/usage", { query: { startDate: new Date(first).toISOString() }, signal });
     const known = new Map(visits.perHour.map((one) => [Date.parse(one.date), one]));
     const steps = Array.from({ length: DAY_MS / HOUR_MS }, (_, at) => first + at * HOUR_MS);
-    const plot = barPlot(host, { label: text.spanLabels.day, when: format.instant, byHour: true, stacked: true, height: 240, series: [{ label: usage.people, colour: "--plot-1" }, { label: usage.bots, colour: "--plot-2" }] });
+    const plot = barPlot(host, { label: text.spanLabels.day, when: format.instant, byHour: true, stacked: true, height, series: [{ label: usage.people, colour: "--plot-1" }, { label: usage.bots, colour: "--plot-2" }] });
     plot.set(steps, ["nonBots", "bots"].map((name) => steps.map((at) => known.get(at)?.[name] ?? 0)));
     made(plot);
   } catch (error) {

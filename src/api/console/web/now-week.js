@@ -1,16 +1,16 @@
-// The last seven days on the overview: visits by day, the most visited links and the newest ones, and ways to what Analytics knows of them.
+// The last seven days on the overview: the number of visits beside its chart, the most visited links and the newest ones, and ways to what Analytics knows of them.
 
 import { get } from "./api.js";
 import { visitsSince } from "./changes.js";
-import { button, card, emptyState, h, pageLink, regionTable, row } from "./dom.js";
+import { button, card, facts, h, iconState, pageLink, regionTable, row } from "./dom.js";
 import * as format from "./format.js";
 import { createDialog } from "./link-form.js";
-import { reloader } from "./parts.js";
-import { apiQuery, periodOf, queryBefore } from "./period.js";
+import { numberOr, reloader } from "./parts.js";
+import { DAY_MS, apiQuery, periodOf, queryBefore, stepsOf } from "./period.js";
 import { reports } from "./reports.js";
 import { hasAllLinks } from "./rights.js";
 import { common, palette } from "./strings-shell.js";
-import { week as text } from "./strings-traffic.js";
+import { usage, week as text } from "./strings-traffic.js";
 import { linkCell, topLinksCard } from "./usage-cards.js";
 import { visitsCard } from "./visits-card.js";
 
@@ -19,6 +19,9 @@ const QUERY = new URLSearchParams({ period: "7d" });
 
 /** Links in each list. */
 const SHOWN = 5;
+
+/** The size of the chart, in pixels: the largest one of the page, with seven bars. */
+const CHART = { height: 264, barWidth: 44 };
 
 /** How often the numbers are asked for again, for a page that stays open. */
 const REFRESH_MS = 300_000;
@@ -30,9 +33,7 @@ const RETRY_MS = 10_000;
 export function weekSection() {
   const ends = new AbortController();
   const host = h("div", { class: "stack" });
-  const links = reports().map(({ name, title, path }) => h("li", null, pageLink(path, title, { class: "button", "data-action": `report-${name}` })));
-  const element = h("section", { class: "stack week", "aria-label": text.title },
-    h("div", { class: "section-head reports" }, h("h2", null, text.title), h("ul", { class: "plain line" }, links)), host);
+  const element = h("section", { class: "week", "aria-label": text.title }, host);
   let plots = [];
   let askedAt = 0;
   const clear = () => {
@@ -82,22 +83,52 @@ async function numbers(signal) {
   return { period, usage, before, links };
 }
 
-function content({ period, usage: { visits, topLinks }, before, links }, keep) {
-  const top = topLinks.slice(0, SHOWN);
+function content({ period, usage: found, before, links }, keep) {
+  const top = found.topLinks.slice(0, SHOWN);
+  const newest = links !== null && links.length > 0 && newLinksCard(links);
+  if (found.visits.perDay.length > 0) {
+    return [hero(found, before, period, keep), (top.length > 0 || newest) && h("div", { class: "cards" }, top.length > 0 && topLinksCard(top, QUERY), newest)];
+  }
+  const none = links !== null && links.length === 0 ? firstSteps() : iconState("usage", text.noVisits, text.noVisitsText, pageLink("/admin/links", usage.toLinks, { class: "button" }));
+  return h("div", { class: "cards" }, h("div", { class: "card hero-none" }, none), newest);
+}
+
+/** What the overview is about: the visits of the week in one number, and their chart beside it. */
+function hero({ visits, links }, before, period, keep) {
+  const { total, bots } = visits.summary;
   const change = visitsSince(visits, before?.visits, period);
-  return [
-    // The change says to screen readers what it is compared with. For others, the line of the chart is of whole days, so the basis is named here.
-    visits.summary.total > 0 && h("p", { class: "line week-total" }, h("b", null, format.count(visits.summary.total, "visit")), change, change && h("small", { "aria-hidden": "true" }, text.compared)),
-    visits.perDay.length > 0 ? visitsCard(visits, before?.visits, period, keep) : h("div", { class: "card" }, emptyState(text.noVisits, text.noVisitsText)),
-    h("div", { class: "cards" }, top.length > 0 && topLinksCard(top, QUERY), links !== null && newLinksCard(links)),
-  ];
+  const today = stepsOf(period, DAY_MS).at(-1);
+  const ofToday = visits.perDay.find(({ date }) => Date.parse(date) === today)?.total ?? 0;
+  return h("div", { class: "card hero" },
+    h("div", { class: "hero-figures" },
+      h("div", null,
+        h("h2", null, text.title),
+        h("p", { class: "week-total" }, h("b", null, format.number(total)), " ", text.visits(total)),
+        // The change says to screen readers what it is compared with. For others, the line of the chart is of whole days, so the basis is named here.
+        change && h("p", { class: "week-change" }, change, " ", h("small", { "aria-hidden": "true" }, text.compared))),
+      facts([
+        [text.today, format.number(ofToday)],
+        [usage.people, format.percent(total - bots, total)],
+        [text.newLinks, hasAllLinks() ? numberOr(links.created, usage.counting) : undefined],
+      ])),
+    visitsCard(visits, before?.visits, period, keep, { size: CHART }),
+    reportLinks());
+}
+
+/** Ways to the answers that Analytics has about the same days. */
+function reportLinks() {
+  const links = reports().map(({ name, title, path }) => h("li", null, pageLink(path, title, { class: "button", "data-action": `report-${name}` })));
+  return h("div", { class: "reports" }, h("ul", { class: "plain" }, links));
+}
+
+/** What a node without links begins with. */
+function firstSteps() {
+  return iconState("links", text.noLinks, text.noLinksText,
+    button(palette.newLink, () => createDialog(), { kind: "primary", "data-action": "first-link" }), pageLink("/admin/import", text.toImport, { class: "button" }));
 }
 
 /** The newest links. Each leads to its page. */
 function newLinksCard(links) {
-  if (links.length === 0) {
-    return card(text.newLinks, {}, emptyState(text.noLinks, text.noLinksText, button(palette.newLink, () => createDialog(), { "data-action": "first-link" }), " ", pageLink("/admin/import", text.toImport, { class: "button" })));
-  }
   const rows = links.map((link) => row({ content: linkCell(link, QUERY), class: "fluid" }, { content: format.relative(link.dateCreated), class: "nowrap" }));
   const { element, table } = regionTable(common.asTable(text.newLinks), [{ title: text.link }, { title: text.created }], rows);
   table.classList.add("shares");

@@ -8,6 +8,8 @@ import { plots as text } from "./strings-traffic.js";
 const COLOURS = ["--plot-1", "--plot-2", "--plot-3", "--plot-4"];
 const AXIS_FONT = "11px Inter, system-ui, sans-serif";
 const HEIGHT = 180;
+/** The greatest width of a bar, in pixels. */
+const BAR_WIDTH = 24;
 /** Widths of the numbers at the left: counts such as "500K", and values with a unit such as "100 µs". */
 const COUNTS_WIDTH = 40;
 const VALUES_WIDTH = 52;
@@ -51,10 +53,10 @@ export function linePlot(host, options) {
 
 /**
  * The same with bars, one for each x: counts by day, or `byHour`. `stacked` puts the bars of each series on those of the one before. A series with `line: true` is a dashed line over
- * the bars, after all of them.
+ * the bars, after all of them. `barWidth` is the greatest width of a bar, in pixels.
  */
 export function barPlot(host, options) {
-  const bars = uPlot.paths.bars({ size: [0.75, 24], align: 0 });
+  const bars = uPlot.paths.bars({ size: [0.75, options.barWidth ?? BAR_WIDTH], align: 0 });
   return draw(host, { ...options, isBars: true }, (line, name) => (line.line ? dashed(name) : {
     width: 0,
     fill: () => colour(name),

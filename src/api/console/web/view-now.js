@@ -1,4 +1,5 @@
-// What the node does right now: once a second, in place, so that neither the focus nor a selection is lost.
+// The overview: whether the service is well, what the week brought, and below that, what the server does right now. What is live changes once a second, in place, so that neither
+// the focus nor a selection is lost.
 
 import { badge, button, card, emptyState, fill, h, loadingState, pageHead, setText } from "./dom.js";
 import { duration, micros, number, percent } from "./format.js";
@@ -19,6 +20,8 @@ import { palette, pages } from "./strings-shell.js";
 import { overview as text } from "./strings-traffic.js";
 
 const SECONDS = 120;
+/** The height of the charts of the server, in pixels: lower than the one of visits. */
+const PLOT_HEIGHT = 190;
 const STATES = { connecting: text.connecting, lost: text.lost, ended: text.ended };
 /** How long the page waits for the visits of the week. With them, nothing below moves; without, it does not wait for them any longer. */
 const WEEK_WAIT_MS = 300;
@@ -60,9 +63,25 @@ export async function show(main, { signal }) {
 }
 
 function build(body, week) {
-  const parts = [wellness(), alarmList(), week, rightNow(), rates(), trafficCard(), plots(), coreTable(SECONDS), bypassCard(), healthCards()];
+  const parts = [wellness(), alarmList(), week, server()];
   fill(body, parts.map((part) => part.element));
   return parts;
+}
+
+/** All that is about the server, apart from the visits above. */
+function server() {
+  const [head, numbers, traffic, latency, cores, bypass, writes, health] = [
+    rightNow(), rates(), trafficCard(PLOT_HEIGHT), latencyCard(), coreTable(SECONDS), bypassCard(), writesCard(), healthCards()];
+  const parts = [head, numbers, traffic, latency, cores, bypass, writes, health];
+  const [slugs, store, memory, fleet] = health.cards;
+  const element = h("section", { class: "server stack", "aria-label": text.server },
+    head.element, numbers.element, h("div", { class: "cards" }, traffic.element, latency.element), cores.element, bypass.element,
+    h("div", { class: "cards" }, h("div", { class: "stack" }, writes.element, memory), h("div", { class: "stack" }, slugs, store, fleet)));
+  return {
+    element,
+    update: (...now) => parts.forEach((part) => part.update(...now)),
+    destroy: () => parts.forEach((part) => part.destroy?.()),
+  };
 }
 
 /** Whether the node is well, in one sentence. While the connection is lost, that is unknown. */
@@ -79,15 +98,15 @@ function wellness() {
   return { element, update };
 }
 
-/** The head of the live numbers, with the state of the node. */
+/** The head of the section of the server, with the state of the node. */
 function rightNow() {
-  const title = h("h2");
+  const said = h("span", { class: "soft" });
   const ready = h("span", { class: "line" });
   const update = (status, state) => {
-    setText(title, isStale(state, status) ? text.lastKnown : text.rightNow);
+    setText(said, isStale(state, status) ? text.lastKnown : text.rightNow);
     showReady(ready, status, state);
   };
-  return { element: h("div", { class: "section-head now-head" }, title, ready), update };
+  return { element: h("div", { class: "section-head now-head" }, h("div", { class: "line" }, h("h2", null, text.server), said), ready), update };
 }
 
 /** The state of the node, green only if the node has no problem. Nothing while it is unknown. */
@@ -137,15 +156,31 @@ function errorRate() {
   return asked > 0 ? percent(failed, asked) : text.noRequests;
 }
 
-function plots() {
-  const [changed, slow, none] = [h("div"), h("div"), h("div")];
-  const [writes, p99] = [h("span"), h("span")];
-  const element = h("div", { class: "cards" }, card(text.latencyTitle, { fold: p99 }, none, slow), card(text.writesTitle, { fold: writes }, changed));
-  const shared = { seconds: SECONDS, height: 170 };
-  const changes = linePlot(changed, { ...shared, label: text.writesLabel, series: [{ label: text.series.changes, colour: "--plot-3", fill: true }, { label: text.series.connections, colour: "--plot-4" }] });
-  const latency = linePlot(slow, { ...shared, label: text.latencyLabel, log: true, dots: true, value: micros, series: ["p50", "p90", "p99", "p99.9"].map((label) => ({ label })) });
+/** Link writes and new connections, second by second. */
+function writesCard() {
+  const [host, now] = [h("div"), h("span")];
+  const plot = linePlot(host, {
+    seconds: SECONDS, height: PLOT_HEIGHT, label: text.writesLabel,
+    series: [{ label: text.series.changes, colour: "--plot-3", fill: true }, { label: text.series.connections, colour: "--plot-4" }],
+  });
+  return {
+    element: card(text.writesTitle, { fold: now }, host),
+    update: ({ pulse }) => {
+      setText(now, text.perSecond(pulse.changes.at(-1) ?? 0));
+      plot.set(secondsBack(pulse.changes.length), [pulse.changes, pulse.accepted]);
+    },
+    destroy: () => plot.destroy(),
+  };
+}
+
+/** The percentiles of each second, on a logarithmic axis. */
+function latencyCard() {
+  const [slow, none, p99] = [h("div", null), h("div", { class: "plot-none" }), h("span")];
+  const note = h("p", { class: "soft" }, h("small", null, text.latencyNote));
+  const plot = linePlot(slow, { seconds: SECONDS, height: PLOT_HEIGHT, label: text.latencyLabel, log: true, dots: true, value: micros, series: ["p50", "p90", "p99", "p99.9"].map((label) => ({ label })) });
   let said = null;
-  const showLatency = (pulse) => {
+  const update = ({ pulse, latency }) => {
+    setText(p99, text.p99.only(micros(quantiles(latency).p99)));
     const heard = latencies(SECONDS);
     const isEmpty = heard.lists[0].every((value) => value === null);
     const hasTraffic = pulse.redirects.some((core) => core.some((count) => count > 0));
@@ -154,15 +189,11 @@ function plots() {
     if (said !== wanted) {
       said = wanted;
       fill(none, isEmpty && emptyState(wanted, text.latencyNext));
+      none.hidden = !isEmpty;
       slow.hidden = isEmpty;
+      note.hidden = isEmpty;
     }
-    latency.set(heard.xs, heard.lists);
+    plot.set(heard.xs, heard.lists);
   };
-  const update = ({ pulse, latency: told }) => {
-    setText(writes, text.perSecond(pulse.changes.at(-1) ?? 0));
-    setText(p99, text.p99.only(micros(quantiles(told).p99)));
-    changes.set(secondsBack(pulse.changes.length), [pulse.changes, pulse.accepted]);
-    showLatency(pulse);
-  };
-  return { element, update, destroy: () => [changes, latency].forEach((plot) => plot.destroy()) };
+  return { element: card(text.latencyTitle, { className: "latency", fold: p99 }, none, slow, note), update, destroy: () => plot.destroy() };
 }

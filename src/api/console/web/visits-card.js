@@ -11,9 +11,9 @@ const DAYS_BY_HOUR_MAX = 3;
 
 /**
  * Visits of people and bots, by hour where the period is short and the node still has single hours of it, else by day. `visits` and `before`, which may be null, are counts of the
- * node; `keep(plot)` gets what has to be destroyed. `note` stands below the chart.
+ * node; `keep(plot)` gets what has to be destroyed. `note` stands below the chart, whose `size` may be `{ height, barWidth }` in pixels.
  */
-export function visitsCard(visits, before, period, keep, note = null) {
+export function visitsCard(visits, before, period, keep, { note = null, size } = {}) {
   const isByHour = period.days <= DAYS_BY_HOUR_MAX && (visits.perHour?.length ?? 0) > 0;
   const [title, rows, rowsBefore, step] = isByHour ? [text.byHour, visits.perHour, before?.perHour, HOUR_MS] : [text.byDay, visits.perDay, before?.perDay, DAY_MS];
   if (rows.length === 0) {
@@ -26,6 +26,6 @@ export function visitsCard(visits, before, period, keep, note = null) {
   const lists = [steps.map((at) => of(at, "total") - of(at, "bots")), steps.map((at) => of(at, "bots"))];
   const earlier = steps.map((at) => knownBefore.get(at - period.days * DAY_MS)?.total ?? 0);
   const host = h("div");
-  keep(visitsPlot(host, { label: title, steps, lists, before: earlier.some((count) => count > 0) ? earlier : null, when: isByHour ? format.hour : format.day, utc: true, byHour: isByHour }));
+  keep(visitsPlot(host, { label: title, steps, lists, before: earlier.some((count) => count > 0) ? earlier : null, when: isByHour ? format.hour : format.day, utc: true, byHour: isByHour, size }));
   return card(title, { className: "visits-chart" }, host, note);
 }
