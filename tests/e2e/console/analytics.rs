@@ -98,7 +98,7 @@ fn cards_fill_their_rows() {
     let OpenConsole { node, browser, .. } = &console;
     for page in ["usage", "links/seen", ""] {
         browser.go(&at(node, page));
-        shows(browser, "main .cards > .card");
+        shows(browser, "main .cards .card");
         wait_until("all of the page", || {
             browser.value("document.querySelector('main .loading, main [aria-busy=true]') === null") == true
         });
@@ -107,6 +107,44 @@ fn cards_fill_their_rows() {
             assert_eq!(browser.value(GAPS), json!([]), "{page} in {size:?}");
         }
     }
+    console.close();
+}
+
+/// Script: by how many pixels the cards of a column are higher than what is in them, where it is more than their padding.
+const EMPTY_ENDS: &str = "[...document.querySelectorAll('main .cards > .stack > .card')]
+    .map((card) => Math.round(card.getBoundingClientRect().bottom - card.lastElementChild.getBoundingClientRect().bottom))
+    .filter((pixels) => pixels > 20)";
+
+/// Cards beside each other once had one height, so a short list left a hole below it.
+#[test]
+fn cards_end_where_their_content_does() {
+    let console = OpenConsole::with(visited_node);
+    let OpenConsole { node, browser, .. } = &console;
+    browser.resize(SCREEN);
+    for page in ["usage", "links/seen"] {
+        browser.go(&at(node, page));
+        shows(browser, ".breakdowns .cards > .stack:nth-child(2) > .card");
+        assert_eq!(browser.value(EMPTY_ENDS), json!([]), "{page}");
+    }
+    console.close();
+}
+
+/// Analytics once showed eight cards that said the same.
+#[test]
+fn empty_analytics_is_one_state() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "usage"));
+    says(browser, ".usage-none", "No visits yet");
+    assert_eq!(browser.value("document.querySelectorAll('main .card, main .tiles').length"), json!(1));
+    fits_everywhere(browser);
+    press(browser, ".usage-none", "first-link");
+    browser.fill("dialog input[name=longUrl]", TARGET);
+    press(browser, "dialog", "submit");
+    shows(browser, "dialog .created");
+    // The new link is in the numbers at once.
+    says(browser, ".usage-none", "No visits in this period");
+    shows(browser, "main > .stack > .tiles");
     console.close();
 }
 
@@ -251,7 +289,9 @@ fn single_visits_need_a_log() {
     says(browser, ".breakdowns", "visits.log");
     says(browser, "main", "View all links of this tag");
     press(browser, ".chips", "without-tag");
-    shows(browser, ".visits-chart");
+    // Without visits, one state stands in place of all cards about them.
+    says(browser, ".usage-none", "visits.log");
+    lacks(browser, ".visits-chart, .breakdowns, main .card.visits");
     console.close();
 }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::browser::{PHONE, SCREEN};
-use crate::support::console::{OpenConsole, TARGET, at, press, says, shows};
+use crate::support::console::{OpenConsole, TARGET, at, lacks, press, says, shows};
 use crate::support::http::Wire;
 use crate::support::node::{Setup, wait_until};
 use crate::support::visits::{BOT, FIREFOX, follow, logging};
@@ -50,7 +50,9 @@ fn empty_log_says_how_to_turn_it_on() {
     let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("seen", TARGET);
     browser.go(&at(node, "links/seen"));
-    says(browser, ".visits", "visits.log");
+    says(browser, ".breakdowns", "visits.log");
+    // The list of single visits does not say it once more.
+    lacks(browser, ".visits:not([hidden])");
     console.close();
 }
 
@@ -118,7 +120,7 @@ fn breakdowns_show_shares() {
     let console = OpenConsole::open();
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "usage"));
-    shows(browser, ".tiles");
+    shows(browser, ".usage-none");
     let entry = |value: &str, visits: u32| json!({"value": value, "visits": visits});
     let stats = json!({
         "enabled": true, "total": 200, "bots": 4, "complete": false, "since": "2026-09-01T00:00:00+00:00",
@@ -152,7 +154,7 @@ fn bars_are_as_long_as_their_share() {
     let console = OpenConsole::open();
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "usage"));
-    shows(browser, ".tiles");
+    shows(browser, ".usage-none");
     let stats = json!({
         "enabled": true, "total": 250, "bots": 0, "complete": true, "since": "2026-09-01T00:00:00+00:00",
         "countries": [], "cities": [], "browsers": [], "operatingSystems": [], "devices": [], "languages": [], "referrers": [],

@@ -1,9 +1,9 @@
 // Breakdowns of visits: by country, device, campaign and the like, each as a list with share bars.
 
 import { get } from "./api.js";
-import { card, clipped, emptyState, fill, h, row } from "./dom.js";
+import { card, clipped, emptyState, fill, h, iconState, row } from "./dom.js";
 import * as format from "./format.js";
-import { bestOf, onBar, reloader, settingLink, shareTable } from "./parts.js";
+import { bestOf, inColumns, onBar, reloader, settingLink, shareTable } from "./parts.js";
 import { hasAllLinks } from "./rights.js";
 import { common } from "./strings-shell.js";
 import { breakdowns as text } from "./strings-visits.js";
@@ -25,12 +25,15 @@ const GROUPS = {
 const SHOWN = 20;
 
 /** As many of them are seen at first. */
-const SEEN = 8;
+const SEEN = 6;
 
 /** The list that each card shows, as it was chosen last. */
 const chosen = new Map();
 
 let isWithoutBots = false;
+
+/** Whether visits are logged, as the node said last. */
+let isLogged = true;
 
 /** The statistics of some visits; without bots where that was chosen, unless something else is said. `limit` is the number of values in each list. */
 export async function visitStats(query, { limit, withoutBots = isWithoutBots, signal } = {}) {
@@ -39,20 +42,19 @@ export async function visitStats(query, { limit, withoutBots = isWithoutBots, si
 
 /**
  * The breakdowns of what `query()` says, for the cards `groups`: `{ element, load(), isOn() }`. With `onPick(filters)`, a click on a row chooses its visits; `filters()` are those that
- * hold already. `isWanted(group, stats)` says whether a card has anything to tell. `isOn()` is false once it is known that no visits are logged.
+ * hold already. `isWanted(group, stats)` says whether a card has anything to tell. `isOn()` is false once it is known that no visits are logged, also from an earlier page.
  */
 export function breakdowns({ query, groups, signal, onPick = null, filters = () => ({}), isWanted = () => true }) {
   const host = h("div", { class: "stack" });
   const tick = h("input", { type: "checkbox", checked: isWithoutBots, "data-action": "exclude-bots" });
   const element = h("section", { class: "stack breakdowns", id: "visitors", "aria-label": text.title },
     h("div", { class: "section-head" }, h("h2", { tabindex: "-1" }, text.title), h("label", { class: "tick" }, tick, text.excludeBots)), host);
-  let isOn = true;
   const load = reloader(host, {
     signal,
     lines: 8,
     async fetch(ends) {
       const stats = await visitStats(query(), { signal: ends });
-      isOn = stats.enabled;
+      isLogged = stats.enabled;
       return stats;
     },
     render: (stats) => content(stats, { groups: groups.filter((group) => isWanted(group, stats)), onPick, filters: filters() }),
@@ -61,17 +63,17 @@ export function breakdowns({ query, groups, signal, onPick = null, filters = () 
     isWithoutBots = tick.checked;
     load();
   });
-  return { element, load, isOn: () => isOn };
+  return { element, load, isOn: () => isLogged };
 }
 
 function content(stats, { groups, onPick, filters }) {
   if (!stats.enabled) {
     const [before, after] = text.offShared;
-    return h("div", { class: "card" }, emptyState(text.off, hasAllLinks() ? [text.offText, settingLink("visits.log")] : [before, settingLink("links.home"), after]));
+    return h("div", { class: "card" }, iconState("person", text.off, hasAllLinks() ? [text.offText, settingLink("visits.log")] : [before, settingLink("links.home"), after]));
   }
   if (stats.total === 0) {
     const isFiltered = Object.keys(filters).length > 0;
-    return h("div", { class: "card" }, isFiltered ? emptyState(text.noneFiltered, text.noneFilteredText) : emptyState(text.none, text.noneText));
+    return h("div", { class: "card" }, isFiltered ? iconState("search", text.noneFiltered, text.noneFilteredText) : iconState("person", text.none, text.noneText));
   }
   // A row can be chosen once.
   const pick = (list, one) => {
@@ -80,7 +82,7 @@ function content(stats, { groups, onPick, filters }) {
   };
   return [
     !stats.complete && h("p", { class: "notice warn" }, text.incomplete),
-    h("div", { class: "cards" }, groups.map((group) => groupCard(group, GROUPS[group], stats, pick))),
+    inColumns(groups.map((group) => groupCard(group, GROUPS[group], stats, pick))),
     stats.since && h("p", { class: "soft small" }, text.since(format.instant(Date.parse(stats.since)))),
   ];
 }

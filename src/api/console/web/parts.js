@@ -29,6 +29,26 @@ export function tiles(all) {
     h("div", { class: "tile" }, h("dt", null, label), h("dd", null, value, hint && h("small", null, hint)))));
 }
 
+/**
+ * Cards in two columns. Each card goes below the shorter one, in their order, and ends where its content does. Cards that are not there are left out. On a narrow page, one
+ * column is below the other.
+ */
+export function inColumns(...cards) {
+  const stacks = [{ height: 0, cards: [] }, { height: 0, cards: [] }];
+  cards.flat().filter(Boolean).forEach((one) => {
+    const shorter = stacks[1].height < stacks[0].height ? stacks[1] : stacks[0];
+    shorter.height += heightOf(one);
+    shorter.cards.push(one);
+  });
+  return h("div", { class: "cards" }, stacks.filter((stack) => stack.cards.length > 0).map((stack) => h("div", { class: "stack" }, stack.cards)));
+}
+
+/** About how high a card is, in rows of a table: what is around its content, the rows, their second lines, and what stands in place of rows or below them. */
+function heightOf(one) {
+  const count = (selector) => one.querySelectorAll(selector).length;
+  return 2.5 + count("tr") + 0.7 * count(".share-link, td .meaning") + 4 * count(".state") + count(".shares-more");
+}
+
 /** A number, or a dash whose tooltip says why it is missing. */
 export function numberOr(value, why) {
   return value === null || value === undefined

@@ -2,13 +2,14 @@
 
 import { get } from "./api.js";
 import { breakdowns, visitStats } from "./breakdowns.js";
-import { actionButton, h, outside, pageHead, pageLink, unfold } from "./dom.js";
+import { actionButton, button, h, iconState, outside, pageHead, pageLink, unfold } from "./dom.js";
 import { joinTags } from "./field.js";
-import { reloader, sourcesNote } from "./parts.js";
+import { createDialog, onCreated } from "./link-form.js";
+import { inColumns, reloader, settingLink, sourcesNote } from "./parts.js";
 import { apiQuery, periodOf, periodPicker, queryBefore, withPeriod } from "./period.js";
-import { hasAllLinks, seesService } from "./rights.js";
+import { hasAllLinks, mayWrite, seesService } from "./rights.js";
 import { missingNote } from "./shared-home.js";
-import { pages, sharedHome } from "./strings-shell.js";
+import { pages, palette, sharedHome } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
 import { byAppCard, byDomainCard, byTagCard, madeCard, referrersCard, topLinksCard, totals, totalsOfFiltered } from "./usage-cards.js";
 import { saveUsage } from "./usage-export.js";
@@ -58,12 +59,17 @@ export async function show(main, context) {
       return found.usage ? content(found, context.query, parts) : narrowContent(found, context.query, parts);
     },
   });
+  // While no visits are logged, the card of visitors says so.
+  const showSingle = () => {
+    single.element.hidden = !visitors.isOn();
+  };
+  showSingle();
   const update = () => {
     [state.period, state.filters] = [periodOf(context.query), filtersOf(context.query)];
     picker.set(state.period);
     chips.set(state.filters);
     // Where the visit log cannot be on, nothing of it is asked.
-    return Promise.all([load(), visitors.load(), hasAllLinks() && single.load()]);
+    return Promise.all([load(), visitors.load().then(showSingle), hasAllLinks() && single.load()]);
   };
   const picker = periodPicker((chosen) => change(withPeriod(context.query, chosen)));
   const chips = filterChips((name) => change(withFilters(context.query, { [name]: "" })));
@@ -71,7 +77,12 @@ export async function show(main, context) {
   main.append(pageHead(pages.usage, save, actionButton(text.refresh, update, { "data-action": "refresh" })), picker.element, chips.element, host);
   const asked = context.query.get("show");
   update().then(() => asked && !signal.aborted && reveal(asked));
-  return { leave: clear, update };
+  const off = onCreated(update);
+  const leave = () => {
+    off();
+    clear();
+  };
+  return { leave, update };
 }
 
 const hasFilters = (filters) => Object.keys(filters).length > 0;
@@ -118,19 +129,30 @@ function content({ usage, before, tags, period }, query, { visitors, single, kee
       h("p", { class: "soft" }, text.note),
     ];
   }
+  const notes = [usage.notes.map((note) => h("p", { class: "notice" }, outside(note))), sourcesNote(usage.sources)];
+  const parts = [byTagCard(tags, query), byAppCard(usage.links, query), byDomainCard(usage.links.byDomain, query)];
+  if (usage.visits.perDay.length === 0) {
+    const { total, created } = usage.links;
+    return [notes, total !== 0 && totals(usage, before, period), unvisited(total), created !== 0 && madeCard(usage.links, period, keep), total !== 0 && inColumns(parts)];
+  }
   return [
-    usage.notes.map((note) => h("p", { class: "notice" }, outside(note))),
-    sourcesNote(usage.sources),
+    notes,
     totals(usage, before, period),
     visitsCard(usage.visits, before?.visits, period, keep),
-    h("div", { class: "cards" }, topLinksCard(usage.topLinks, query), referrersCard(usage.visits, query)),
+    inColumns(topLinksCard(usage.topLinks, query), referrersCard(usage.visits, query), parts),
     visitors,
     madeCard(usage.links, period, keep),
-    // Apps and domains are few: beside all the tags, one is below the other.
-    h("div", { class: "cards" }, byTagCard(tags, query), h("div", { class: "stack" }, byAppCard(usage.links, query), byDomainCard(usage.links.byDomain, query))),
     single,
     h("p", { class: "soft" }, text.note),
   ];
+}
+
+/** What stands in place of all that is about visits, while there are none: what will be here, and the step that leads there. */
+function unvisited(total) {
+  const said = [total === 0 ? text.noVisitsYetText : text.noVisitsText, h("br"), text.noVisitsLog, settingLink("visits.log"), "."];
+  const action = total !== 0 ? pageLink("/admin/links", text.toLinks, { class: "button" })
+    : mayWrite() && button(palette.newLink, () => createDialog(), { kind: "primary", "data-action": "first-link" });
+  return h("div", { class: "card usage-none" }, iconState("usage", total === 0 ? text.noVisitsYet : text.noVisits, said, ...[action].filter(Boolean)));
 }
 
 /** The page where the numbers of the service are not shown: with filters, or for a key that may not see them. */
@@ -143,7 +165,7 @@ function narrowContent({ filters, now, before, period }, query, { visitors, sing
       ofLinks.length > 0 && hasAllLinks() && [" ", pageLink(`/admin/links?${toLinks}`, text.linksWith(ofLinks.map(([name]) => name)))]),
     now.total > 0 && [
       visitsCard(now, before, period, keep),
-      h("div", { class: "cards" }, topLinksCard(ofLog(now.links), query), referrersCard(referrersOf(now), query)),
+      inColumns(topLinksCard(ofLog(now.links), query), referrersCard(referrersOf(now), query)),
     ],
     visitors,
     hasAllLinks() && single,
