@@ -47,14 +47,16 @@ export async function visitStats(query, { limit, withoutBots = isWithoutBots, si
 export function breakdowns({ query, groups, signal, onPick = null, filters = () => ({}), isWanted = () => true }) {
   const host = h("div", { class: "stack" });
   const tick = h("input", { type: "checkbox", checked: isWithoutBots, "data-action": "exclude-bots" });
+  const choice = h("label", { class: "tick" }, tick, text.excludeBots);
   const element = h("section", { class: "stack breakdowns", id: "visitors", "aria-label": text.title },
-    h("div", { class: "section-head" }, h("h2", { tabindex: "-1" }, text.title), h("label", { class: "tick" }, tick, text.excludeBots)), host);
+    h("div", { class: "section-head" }, h("h2", { tabindex: "-1" }, text.title), choice), host);
   const load = reloader(host, {
     signal,
     lines: 8,
     async fetch(ends) {
       const stats = await visitStats(query(), { signal: ends });
       isLogged = stats.enabled;
+      choice.hidden = !isLogged;
       return stats;
     },
     render: (stats) => content(stats, { groups: groups.filter((group) => isWanted(group, stats)), onPick, filters: filters() }),

@@ -30,13 +30,13 @@ export function tiles(all) {
 }
 
 /**
- * Cards in two columns. Each card goes below the shorter one, in their order, and ends where its content does. Cards that are not there are left out. On a narrow page, one
- * column is below the other.
+ * Cards in two columns. Each card goes below the shorter one, in their order, and ends where its content does. Cards that are not there are left out. A narrow page has
+ * one column.
  */
 export function inColumns(...cards) {
-  const stacks = [{ height: 0, cards: [] }, { height: 0, cards: [] }];
+  const stacks = Array.from({ length: matchMedia("(min-width: 62rem)").matches ? 2 : 1 }, () => ({ height: 0, cards: [] }));
   cards.flat().filter(Boolean).forEach((one) => {
-    const shorter = stacks[1].height < stacks[0].height ? stacks[1] : stacks[0];
+    const shorter = stacks.reduce((least, stack) => (stack.height < least.height ? stack : least));
     shorter.height += heightOf(one);
     shorter.cards.push(one);
   });
