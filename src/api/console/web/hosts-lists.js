@@ -1,6 +1,6 @@
 // The cards of the destination rules: each list with its entries as rows, the changes of a draft, and its source.
 
-import { badge, button, card, emptyState, fill, h, outside, setText } from "./dom.js";
+import { badge, button, card, fill, h, iconState, outside, setText } from "./dom.js";
 import * as format from "./format.js";
 import { askHost, askSource } from "./hosts-dialogs.js";
 import { LISTS } from "./hosts-draft.js";
@@ -31,7 +31,7 @@ class ListCard {
     this.state = h("span");
     this.alarms = h("div", { class: "stack", hidden: true });
     this.meaning = h("p", { class: "soft" }, this.words.meaning);
-    this.none = h("div", { class: "host-none" }, emptyState(this.words.none, this.words.noneText));
+    this.none = h("div", { class: "host-none" }, iconState("lists", this.words.none, this.words.noneText));
     this.rows = h("ul", { class: "host-rows", "aria-label": this.words.title });
     this.more = h("p");
     this.adding = button([icon("plus"), text.add], () => this.ask(null), { "data-action": "add-host", "data-key": "add", "aria-label": `${text.add}: ${this.words.title}` });
