@@ -21,7 +21,7 @@ const QUERY = new URLSearchParams({ period: "7d" });
 const SHOWN = 5;
 
 /** The size of the chart, in pixels: the largest one of the page, with seven bars. */
-const CHART = { height: 264, barWidth: 44 };
+const CHART = { height: 264, barWidth: 48 };
 
 /** How often the numbers are asked for again, for a page that stays open. */
 const REFRESH_MS = 300_000;

@@ -34,7 +34,7 @@ export function tiles(all) {
  * one column.
  */
 export function inColumns(...cards) {
-  const stacks = Array.from({ length: matchMedia("(min-width: 62rem)").matches ? 2 : 1 }, () => ({ height: 0, cards: [] }));
+  const stacks = Array.from({ length: matchMedia("(min-width: 66rem)").matches ? 2 : 1 }, () => ({ height: 0, cards: [] }));
   cards.flat().filter(Boolean).forEach((one) => {
     const shorter = stacks.reduce((least, stack) => (stack.height < least.height ? stack : least));
     shorter.height += heightOf(one);
