@@ -43,7 +43,7 @@ export function inColumns(...cards) {
   return h("div", { class: "cards" }, stacks.filter((stack) => stack.cards.length > 0).map((stack) => h("div", { class: "stack" }, stack.cards)));
 }
 
-/** About how high a card is, in rows of a table: what is around its content, the rows, their second lines, and what stands in place of rows or below them. */
+/** About how high a card is, in rows of a table: what is around its content, the rows, their second lines, an empty state and a button below. */
 function heightOf(one) {
   const count = (selector) => one.querySelectorAll(selector).length;
   return 2.5 + count("tr") + 0.7 * count(".share-link, td .meaning") + 4 * count(".state") + count(".shares-more");

@@ -147,7 +147,7 @@ function content({ usage, before, tags, period }, query, { visitors, single, kee
   ];
 }
 
-/** What stands in place of all that is about visits, while there are none: what will be here, and the step that leads there. */
+/** Replaces all cards about visits while there are none: says what will be here, and offers the next step. */
 function unvisited(total) {
   const said = [total === 0 ? text.noVisitsYetText : text.noVisitsText, h("br"), text.noVisitsLog, settingLink("visits.log"), "."];
   const action = total !== 0 ? pageLink("/admin/links", text.toLinks, { class: "button" })
