@@ -40,7 +40,8 @@ function alarmText(said) {
 
 function activeAlarm({ name, text: said, since }) {
   return h("li", { class: "alarm" }, badge(text.alarm, "bad"), h("div", null, alarmText(said),
-    h("p", { class: "alarm-when wrap" }, h("code", null, name), text.since, relative(since), " · ", runbookLink(name))));
+    h("p", { class: "alarm-when wrap" }, h("code", null, name), text.since, relative(since)),
+    h("p", { class: "alarm-remedy wrap" }, runbookLink(name))));
 }
 
 function clearedAlarm({ name, text: said, since, cleared }) {
