@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use socket2::Socket;
 use socket2::{Domain, Protocol, SockFilter, Type};
@@ -12,12 +12,12 @@ use carom_limits::{SEND_BUFFER_LEN, SEND_TIME_MAX, UNSENT_LEN};
 /// Connections that may wait to be accepted. The kernel caps this at `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
 
-/// Longest time in which the kernel still closes the sockets of a process that was killed: it ends the requests of the
-/// process's rings first, after the process is gone.
-const CLOSING_MAX: Duration = Duration::from_secs(2);
-
 /// Interval between two tries of an address that is in use.
 const RETRY_EVERY: Duration = Duration::from_millis(10);
+
+/// Further tries of an address that is in use: two seconds. The kernel still closes the sockets of a process that was killed
+/// after the process is gone, because it ends the requests of the process's rings first.
+const RETRIES: u32 = 200;
 
 /// A socket of a listener.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub fn take_inherited(
 }
 
 /// Reserves an address: one socket for each of `count` cores, bound but not listening yet, so that no client gets in
-/// before the links are in memory. Port 0 becomes a free port, common to all of them. Waits up to [`CLOSING_MAX`] for an
+/// before the links are in memory. Port 0 becomes a free port, common to all of them. Waits up to two seconds for an
 /// address that is in use.
 ///
 /// # Errors
@@ -87,9 +87,9 @@ pub fn bind(address: SocketAddr, count: usize) -> io::Result<(SocketAddr, Vec<So
     // SO_REUSEPORT would silently share a port with another process of the same user. This first bind, without that
     // option, fails if anything listens on the port.
     let probe = socket(address)?;
-    let began = Instant::now();
+    let mut retries = 0..RETRIES;
     while let Err(error) = probe.bind(&address.into()) {
-        if error.kind() != io::ErrorKind::AddrInUse || began.elapsed() >= CLOSING_MAX {
+        if error.kind() != io::ErrorKind::AddrInUse || retries.next().is_none() {
             return Err(error);
         }
         std::thread::sleep(RETRY_EVERY);

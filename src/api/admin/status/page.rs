@@ -97,9 +97,9 @@ struct AlarmRow<'a> {
     name: &'a str,
     since: String,
     resolved: Option<String>,
-    /// What has happened, as a sentence.
+    /// Sentence about what has happened.
     text: String,
-    /// Its cause, if the alarm names one.
+    /// Sentence about the cause, if the alarm names one.
     cause: Option<String>,
 }
 
