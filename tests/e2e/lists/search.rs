@@ -10,11 +10,12 @@ use crate::support::node::{Node, Setup, wait_until};
 /// Links that one key changes again and again.
 const LINKS: usize = 64;
 
-/// Changes of each link. Their texts are 64 MB together.
-const CHANGES: usize = 256;
+/// Changes of each link. Their texts are 128 MB together.
+const CHANGES: usize = 512;
 
-/// Most memory for searches, in bytes: the current texts of the links, and the slack of an allocator.
-const MEMORY_MAX: u64 = 32_000_000;
+/// Most memory by which two nodes differ, in bytes, if searches hold no more than the current texts of the links: what the store
+/// has not flushed yet, up to 32 MB, and the slack of an allocator.
+const MEMORY_MAX: u64 = 64_000_000;
 
 /// A title and a destination of nearly as many bytes as a link may have.
 fn long_texts(link: usize, change: usize) -> Value {
