@@ -56,8 +56,8 @@ fn survive(nodes: &[Node], failovers: impl FnOnce()) {
     let (seen, ()) = fleet_clients::run(&addresses, 1, Duration::from_millis(5), &links, failovers);
     println!("{} made, {} followed, slowest create {:?}", seen.made.len(), seen.right, seen.slowest);
     assert_eq!(seen.wrong, Vec::<String>::new());
-    assert!(seen.right > 100, "{}", seen.right);
-    assert!(seen.made.len() > 50, "{}", seen.made.len());
+    assert!(seen.right > 20, "{}", seen.right);
+    assert!(seen.made.len() > 10, "{}", seen.made.len());
     assert!(seen.refused.is_empty(), "{:?}", seen.refused);
     assert!(seen.slowest < Duration::from_secs(5), "{:?}", seen.slowest);
     assert_eq!(seen.twice(), Vec::<&str>::new());

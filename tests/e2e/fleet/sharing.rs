@@ -20,7 +20,7 @@ fn create_everywhere(fleet: &Fleet, time: Duration) {
     let nodes = fleet.start();
     let (seen, ()) = fleet_clients::run(&addresses(&nodes), 4, Duration::ZERO, &[], || std::thread::sleep(time));
     println!("{} links in {time:?}", seen.made.len());
-    assert!(seen.made.len() > 1_000, "{} made, {:?}", seen.made.len(), seen.refused);
+    assert!(seen.made.len() > 100, "{} made, {:?}", seen.made.len(), seen.refused);
     assert!(seen.refused.is_empty(), "{} made, {:?}", seen.made.len(), seen.refused);
     assert_eq!(seen.twice(), Vec::<&str>::new());
     for node in &nodes {

@@ -74,8 +74,8 @@ fn under_load(nodes: &[Node], links: &[Made], what: impl FnOnce()) -> Seen {
     let (seen, ()) = fleet_clients::run(&addresses, 2, Duration::from_millis(2), links, what);
     println!("{} made, {} followed, slowest create {:?}", seen.made.len(), seen.right, seen.slowest);
     assert_eq!(seen.wrong, Vec::<String>::new());
-    assert!(seen.right > 100, "{:?}", seen.refused);
-    assert!(seen.made.len() > 100, "{:?}", seen.refused);
+    assert!(seen.right > 20, "{:?}", seen.refused);
+    assert!(seen.made.len() > 20, "{:?}", seen.refused);
     assert!(seen.refused.is_empty(), "{:?}", seen.refused);
     nodes.iter().for_each(settle);
     assert_eq!(seen.twice(), Vec::<&str>::new());

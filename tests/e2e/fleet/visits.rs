@@ -485,7 +485,7 @@ fn load_on_redis_does_not_grow_with_redirects() {
     let [commands, bytes] = [0, 1].map(|at| (after[at] - before[at]) as f64 / seconds);
     let redirects = redirects as f64 / seconds;
     println!("{redirects:.0} redirects/s over three nodes: {commands:.0} commands/s and {bytes:.0} bytes/s for visits");
-    assert!(redirects > 1_000.0, "{redirects} redirects a second");
+    assert!(redirects > 100.0, "{redirects} redirects a second");
     // Of each node: two batches a second with two commands each, and three lists with the heartbeat's and the keys' own.
     assert!(commands < 60.0, "{commands} commands a second for {redirects} redirects");
     assert!(bytes < 1_000_000.0, "{bytes} bytes a second for {redirects} redirects");
