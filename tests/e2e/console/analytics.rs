@@ -198,14 +198,14 @@ fn visits_of_a_link_are_compared() {
     browser.value("document.querySelector('tbody .short-url a').click()");
     says(browser, ".tiles", "60");
     says(browser, ".tiles", "+100%");
-    says(browser, ".visits-chart .plot-legend", "Period before");
+    says(browser, ".visits-chart .plot-legend", "Previous period");
     shows(browser, "[data-period='30d'][aria-pressed=true]");
     fits_everywhere(browser);
     // Nothing was before the first visit.
     browser.click("[data-period='all']");
     says(browser, ".tiles", "90");
     wait_until("no comparison", || {
-        browser.value("!document.querySelector('.visits-chart').innerText.includes('Period before')") == true
+        browser.value("!document.querySelector('.visits-chart').innerText.includes('Previous period')") == true
     });
     assert!(browser.url().ends_with("links/seen?period=all"), "{}", browser.url());
     // Days of one's own.

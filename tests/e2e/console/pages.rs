@@ -72,7 +72,7 @@ const WITH_WEEKS: &str = "(() => {
         const isBefore = new URL(path, location).searchParams.get('startDate') < new Date(Date.now() - 8 * 24 * hour).toISOString();
         const date = new Date(Math.floor(Date.now() / hour) * hour - (isBefore ? 9 : 2) * 24 * hour).toISOString();
         const row = { date, total: isBefore ? 10 : 20, bots: 0 };
-        usage.visits = { ...usage.visits, summary: { total: row.total, nonBots: row.total, bots: 0 }, perDay: [row], perHour: [row] };
+        usage.visits = { ...usage.visits, summary: { total: row.total, nonBots: row.total, bots: 0 }, perDay: [{ ...row, date: date.slice(0, 10) }], perHour: [row] };
         return Response.json(usage);
     };
 })()";
@@ -94,8 +94,33 @@ fn overview_names_what_a_week_is_compared_with() {
         browser.value("document.querySelector('.hero .plot-picture').offsetHeight")
     );
     says(browser, ".week", "+100%");
-    says(browser, ".week", "compared with the week before, up to the same hour");
+    says(browser, ".week", "vs. previous 7 days, same hour");
+    says(browser, ".hero .plot-legend", "Previous period 10");
+    says(browser, ".hero .plot-legend", "Today so far");
     browser.is_accessible();
+    console.close();
+}
+
+/// Script: whether the chart of a week compares today with the same hours of a day that had one visit in each.
+const ENDS_AT_THE_HOUR: &str =
+    "import(new URL('changes.js', document.querySelector('script[type=module]').src)).then(({ countsBefore }) => {
+    const [hour, day] = [3600000, 86400000];
+    const today = Math.floor(Date.now() / day) * day;
+    const steps = Array.from({ length: 7 }, (_, at) => today - (6 - at) * day);
+    const perHour = Array.from({ length: 7 * 24 }, (_, at) => ({ date: new Date(steps[0] - 7 * day + at * hour).toISOString(), total: 1 }));
+    const [from, to] = [steps[0], today].map((at) => new Date(at).toISOString().slice(0, 10));
+    const over = Math.floor((Date.now() - today) / hour);
+    const counts = countsBefore(steps.map(() => 24), { perHour }, steps, { name: '7d', from, to, days: 7 });
+    return counts.slice(0, 6).every((count) => count === 24) && counts[6] === (over > 0 ? over : null);
+})";
+
+#[test]
+fn chart_of_a_week_ends_at_the_same_hour() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, ""));
+    shows(browser, "main h1");
+    assert_eq!(browser.value(ENDS_AT_THE_HOUR), json!(true));
     console.close();
 }
 

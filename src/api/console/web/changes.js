@@ -8,14 +8,34 @@ import { usage as text } from "./strings-traffic.js";
 /** Up to here an unfinished day is a large part of a period, and the server still has the hours of the period before. */
 const DAYS_TO_THE_HOUR_MAX = 7;
 
+/** Whether a period is compared with the one before up to the same hour: it is short, and not over. */
+const endsAtHour = (period) => isRunning(period) && period.days <= DAYS_TO_THE_HOUR_MAX;
+
+/** The start of the running hour. */
+const lastHour = () => Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
+
 /** The change of visits. In a short period that is not over, whole hours are compared with those of the period before. */
 export function visitsSince(visits, before, period) {
-  if (!isRunning(period) || period.days > DAYS_TO_THE_HOUR_MAX) {
+  if (!endsAtHour(period)) {
     return changeSince(visits.summary.total, before?.summary.total, false);
   }
-  const end = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
+  const end = lastHour();
   const until = (rows, last) => rows?.reduce((sum, one) => (Date.parse(one.date) < last ? sum + one.total : sum), 0);
   return changeSince(until(visits.perHour, end) ?? null, until(before?.perHour, end - period.days * DAY_MS), true);
+}
+
+/**
+ * Visits of the period before at each of its steps, for a chart of `steps`. `counts` are those of whole steps. Where the period ends at an hour, the last one ends at the same hour; it
+ * is null if no hour of it is over.
+ */
+export function countsBefore(counts, before, steps, period) {
+  const hours = before?.perHour ?? [];
+  if (!endsAtHour(period) || hours.length === 0) {
+    return counts;
+  }
+  const [start, end] = [steps.at(-1), lastHour()].map((at) => at - period.days * DAY_MS);
+  const ended = hours.filter(({ date }) => Date.parse(date) >= start && Date.parse(date) < end);
+  return [...counts.slice(0, -1), end > start ? ended.reduce((sum, one) => sum + one.total, 0) : null];
 }
 
 /** How much more or less than in the period before: "+12%"; nothing where that is not known, or was none. `isPart` says that both end at the same hour. */

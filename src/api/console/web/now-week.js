@@ -104,7 +104,7 @@ function hero({ visits, links }, before, period, keep) {
       h("div", null,
         h("h2", null, text.title),
         h("p", { class: "week-total" }, h("b", null, format.number(total)), " ", text.visits(total)),
-        // The change says to screen readers what it is compared with. For others, the line of the chart is of whole days, so the basis is named here.
+        // The change says to screen readers what it is compared with.
         change && h("p", { class: "week-change" }, change, " ", h("small", { "aria-hidden": "true" }, text.compared))),
       facts([
         [text.today, format.number(ofToday)],

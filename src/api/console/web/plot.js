@@ -10,6 +10,8 @@ const AXIS_FONT = "11px Inter, system-ui, sans-serif";
 const HEIGHT = 180;
 /** The greatest width of a bar, in pixels. */
 const BAR_WIDTH = 24;
+/** Opacity of a bar whose time is not over. */
+const PALE = "45%";
 /** Widths of the numbers at the left: counts such as "500K", and values with a unit such as "100 µs". */
 const COUNTS_WIDTH = 40;
 const VALUES_WIDTH = 52;
@@ -53,17 +55,28 @@ export function linePlot(host, options) {
 
 /**
  * The same with bars, one for each x: counts by day, or `byHour`. `stacked` puts the bars of each series on those of the one before. A series with `line: true` is a dashed line over
- * the bars, after all of them. `barWidth` is the greatest width of a bar, in pixels.
+ * the bars, after all of them. `barWidth` is the greatest width of a bar, in pixels. `running` names the last bar, which is paler, where its time is not over.
  */
 export function barPlot(host, options) {
-  const bars = uPlot.paths.bars({ size: [0.75, options.barWidth ?? BAR_WIDTH], align: 0 });
+  const size = [0.75, options.barWidth ?? BAR_WIDTH];
   return draw(host, { ...options, isBars: true }, (line, name) => (line.line ? dashed(name) : {
-    width: 0,
+    width: options.running ? 1 : 0,
     fill: () => colour(name),
     stroke: () => colour(name),
-    paths: bars,
+    paths: uPlot.paths.bars({ size, align: 0, ...(options.running ? { disp: lastPale(name) } : {}) }),
     points: { show: false },
   }));
+}
+
+/** The colours of bars, of which the last is pale within an edge. A bar of nothing has no edge. */
+function lastPale(name) {
+  const each = (last) => ({ unit: 3, values: (plot, index) => plot.data[index].map((height, at, { length }) => (!height ? null : at === length - 1 ? last() : colour(name))) });
+  return { fill: each(() => pale(name)), stroke: each(() => colour(name)) };
+}
+
+/** A colour on a card, of little opacity. Bars lie on each other, so it is a mixture. */
+function pale(name) {
+  return `color-mix(in srgb, ${colour(name)} ${PALE}, ${colour("--card")})`;
 }
 
 /** A dashed line. A single value, which no line shows, is a dot. */
@@ -72,9 +85,9 @@ function dashed(name) {
 }
 
 function draw(host, options, style) {
-  const { series, label, height = HEIGHT, value = format.number, when = format.clock, legend = true, isBars = false } = options;
+  const { series, label, height = HEIGHT, value = format.number, when = format.clock, legend = true, isBars = false, running = null } = options;
   const picture = h("div", { class: "plot-picture", role: "img", "aria-label": label, style: { height: `${height}px` } });
-  const key = legendOf(series, value, when, isBars);
+  const key = legendOf(series, value, when, isBars, running);
   const element = h("div", { class: "plot" }, legend && key.element, picture);
   fill(host, element);
   // Stacked bars are drawn from behind: the last series as high as all together.
@@ -171,8 +184,8 @@ function widened(plot, step) {
 /** The sum of a list, in which values may be missing. */
 const totalOf = (list) => list.reduce((sum, one) => sum + (one ?? 0), 0);
 
-/** A line above the plot: what each colour is, with its value where the pointer is; elsewhere the last value of a line, and the total of bars. Several series of bars have a common total. */
-function legendOf(series, value, when, isBars) {
+/** A line above the plot: what each colour is, with its value where the pointer is; elsewhere the last value of a line, and the total of bars. Several series of bars have a common total. `running` names a last bar that is not over. */
+function legendOf(series, value, when, isBars, running) {
   const at = h("span", { class: "plot-when" });
   const values = series.map(() => h("b"));
   const keys = series.map((line, index) => {
@@ -180,7 +193,8 @@ function legendOf(series, value, when, isBars) {
     const swatch = line.line ? h("i", { class: "swatch dashed", style: { color: drawnIn } }) : h("i", { class: "swatch", style: { "background-color": drawnIn } });
     return h("span", { class: "plot-key" }, swatch, line.label, " ", values[index]);
   });
-  const element = h("div", { class: "plot-legend", "aria-hidden": "true" }, keys, at);
+  const ofLast = running && h("span", { class: "plot-key" }, h("i", { class: "swatch pale" }), running);
+  const element = h("div", { class: "plot-legend", "aria-hidden": "true" }, keys, ofLast, at);
   const bars = series.flatMap((line, index) => (isBars && !line.line ? [index] : []));
   const totalOfAll = (lists) => (bars.length < 2 ? "" : text.totalOfAll(value(bars.reduce((sum, index) => sum + totalOf(lists[index]), 0))));
   const show = (xs, lists, index) => {
@@ -188,7 +202,7 @@ function legendOf(series, value, when, isBars) {
     const isPointed = index !== null && index !== undefined;
     const of = (list) => (isPointed || !isBars ? list[index ?? last] : totalOf(list));
     values.forEach((node, line) => setText(node, last < 0 ? "" : value(of(lists[line]))));
-    setText(at, last < 0 ? "" : isPointed ? when(xs[index]) : totalOfAll(lists));
+    setText(at, last < 0 ? "" : isPointed ? (running && index === last ? running : when(xs[index])) : totalOfAll(lists));
   };
   return { element, show };
 }

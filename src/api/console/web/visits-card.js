@@ -1,8 +1,9 @@
 // The chart of visits in a period, with those of the period before as a line.
 
+import { countsBefore } from "./changes.js";
 import { card, emptyState, h } from "./dom.js";
 import * as format from "./format.js";
-import { DAY_MS, HOUR_MS, stepsOf } from "./period.js";
+import { DAY_MS, HOUR_MS, isRunning, stepsOf } from "./period.js";
 import { usage as text } from "./strings-traffic.js";
 import { visitsPlot } from "./visits-plot.js";
 
@@ -24,8 +25,11 @@ export function visitsCard(visits, before, period, keep, { note = null, size } =
   const steps = stepsOf(period, step);
   const of = (at, name) => known.get(at)?.[name] ?? 0;
   const lists = [steps.map((at) => of(at, "total") - of(at, "bots")), steps.map((at) => of(at, "bots"))];
-  const earlier = steps.map((at) => knownBefore.get(at - period.days * DAY_MS)?.total ?? 0);
+  const earlier = countsBefore(steps.map((at) => knownBefore.get(at - period.days * DAY_MS)?.total ?? 0), before, steps, period);
   const host = h("div");
-  keep(visitsPlot(host, { label: title, steps, lists, before: earlier.some((count) => count > 0) ? earlier : null, when: isByHour ? format.hour : format.day, utc: true, byHour: isByHour, size }));
+  keep(visitsPlot(host, {
+    label: title, steps, lists, before: earlier.some((count) => count > 0) ? earlier : null, when: isByHour ? format.hour : format.day, utc: true, byHour: isByHour,
+    running: isRunning(period) ? text.soFar[isByHour ? "hour" : "day"] : null, size,
+  }));
   return card(title, { className: "visits-chart" }, host, note);
 }
