@@ -141,6 +141,9 @@ fn live_plots_follow_the_traffic() {
     let mut browser = Browser::open();
     browser.go(&at(&node, ""));
     shows(&browser, "#live[data-state=live]");
+    shows(&browser, ".server-details:not([open])");
+    browser.click(".server-details > summary");
+    says(&browser, ".traffic", "No requests in the last two minutes");
     let said = || {
         browser
             .value("document.querySelector('.traffic .plot-picture')?.getAttribute('aria-label') ?? ''")

@@ -26,6 +26,12 @@ fn overview_says_that_all_is_well() {
         browser.value("document.querySelectorAll(':not(.server *):is(.tiles, .traffic, .latency)').length"),
         json!(0)
     );
+    // Charts are for those who run the node: they are folded as long as nothing happens, and then as they were left.
+    lacks(browser, ".server-details[open]");
+    browser.click(".server-details > summary");
+    browser.go(&at(node, ""));
+    shows(browser, ".server-details[open]");
+    says(browser, ".traffic", "No requests in the last two minutes");
     // Visits of a day come from the node, the others from the stream.
     node.wire().ask("GET", &format!("/{code}"), "User-Agent: Mozilla/5.0 Firefox/132.0\r\n", b"");
     for span in ["day", "hour", "minutes"] {
@@ -38,6 +44,24 @@ fn overview_says_that_all_is_well() {
     let hidden = "[...document.querySelectorAll('main .card h2')].find((one) => one.textContent === 'Cores').closest('.card').hidden";
     assert_eq!(browser.value(hidden), json!(node.status()["cores"].as_array().unwrap().len() == 1));
     says(browser, ".zeros:not([hidden])", "No problems since start.");
+    console.close();
+}
+
+#[test]
+fn traffic_opens_the_details_of_the_server() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    let code = node.wire().shorten(TARGET);
+    node.wire().ask("GET", &format!("/{code}"), "User-Agent: Mozilla/5.0 Firefox/132.0\r\n", b"");
+    let heard = || node.status()["pulse"]["redirects"].to_string().contains('1');
+    wait_until("a redirect of the last two minutes", heard);
+    browser.go(&at(node, ""));
+    shows(browser, ".server-details[open]");
+    // A choice holds also on a node with traffic.
+    browser.click(".server-details > summary");
+    lacks(browser, ".server-details[open]");
+    browser.go(&at(node, ""));
+    shows(browser, ".server-details:not([open])");
     console.close();
 }
 

@@ -401,6 +401,8 @@ fn charts_of_the_overview_are_folded_on_a_phone() {
     node.wire().shorten(TARGET);
     browser.resize(PHONE);
     browser.go(&at(node, ""));
+    shows(browser, ".server-details");
+    browser.value("document.querySelector('.server-details > summary').click()");
     says(browser, "main", "Server-side latency");
     wait_until("a folded chart", || browser.value(FOLDED).to_string().contains("Server-side latency"));
     let height = browser.value("document.documentElement.scrollHeight");

@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { card, errorState, fill, h, loadingState } from "./dom.js";
 import * as format from "./format.js";
 import { lastHour } from "./now-samples.js";
+import { insteadOf } from "./parts.js";
 import { DAY_MS, HOUR_MS } from "./period.js";
 import { barPlot, linePlot, secondsBack } from "./plot.js";
 import { overview as text, usage } from "./strings-traffic.js";
@@ -22,6 +23,8 @@ function sums(lists, length) {
 export function trafficCard(height) {
   const host = h("div");
   const note = h("small");
+  const about = h("p", { class: "soft" }, note);
+  const none = insteadOf(host, about);
   let plot = null;
   let status = null;
   let asked = null;
@@ -37,6 +40,7 @@ export function trafficCard(height) {
     buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.span === name)));
     fill(note, text.spanNotes[name]);
     if (name === "day") {
+      none.set("");
       asked = new AbortController();
       showDay(host, height, asked.signal, (made) => { plot = made; }, () => show("day"));
       return;
@@ -52,9 +56,10 @@ export function trafficCard(height) {
     const { pulse } = status;
     const { length } = pulse.changes;
     const { xs, lists } = chosen === "hour" ? lastHour() : { xs: secondsBack(length), lists: [sums(pulse.redirects, length), sums(pulse.misses, length)] };
+    none.set(lists.every((list) => list.every((count) => count === 0)) ? text.trafficNone[chosen] : "", text.trafficNext);
     plot.set(xs, lists);
   };
-  const element = card(text.traffic, { beside: h("div", { class: "segments small", role: "group", "aria-label": text.span }, buttons), className: "traffic" }, host, h("p", { class: "soft" }, note));
+  const element = card(text.traffic, { beside: h("div", { class: "segments small", role: "group", "aria-label": text.span }, buttons), className: "traffic" }, none.element, host, about);
   show(chosen);
   return {
     element,

@@ -1,6 +1,6 @@
 // What the views of usage, apps, domains, lists, fleet and settings share.
 
-import { button, clipped, copyButton, errorState, fill, h, loadingState, outside, pageLink, regionTable, setText } from "./dom.js";
+import { button, clipped, copyButton, emptyState, errorState, fill, h, loadingState, outside, pageLink, regionTable, setText } from "./dom.js";
 import { alarmSentences, runbookLink } from "./alarm-text.js";
 import * as format from "./format.js";
 import { onLive } from "./live.js";
@@ -230,4 +230,20 @@ export function filterClearer(filter, onClear) {
   };
   const element = button(common.clearFilter, clear, { "data-action": "clear-filter", hidden: filter.value === "" });
   return { element, clear, set: (isFiltered) => { element.hidden = !isFiltered; } };
+}
+
+/** A place for the state that stands instead of some parts of a card, such as its chart, while there is nothing to show: `{ element, set(title, text) }`. An empty title shows the parts. */
+export function insteadOf(...shown) {
+  const element = h("div", { class: "plot-none", hidden: true });
+  let said = "";
+  const set = (title, hint) => {
+    if (said !== title) {
+      said = title;
+      const isEmpty = title !== "";
+      fill(element, isEmpty && emptyState(title, hint));
+      element.hidden = !isEmpty;
+      shown.forEach((one) => { one.hidden = isEmpty; });
+    }
+  };
+  return { element, set };
 }

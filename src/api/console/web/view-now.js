@@ -1,8 +1,9 @@
 // The overview: whether the service is well, what the week brought, and below that, what the server does right now. What is live changes once a second, in place, so that neither
 // the focus nor a selection is lost.
 
-import { badge, button, card, emptyState, fill, h, loadingState, pageHead, setText } from "./dom.js";
+import { badge, button, card, fill, h, loadingState, pageHead, setText } from "./dom.js";
 import { duration, micros, number, percent } from "./format.js";
+import { keep, kept } from "./kept.js";
 import { createDialog, onCreated } from "./link-form.js";
 import { onLive } from "./live.js";
 import { alarmList } from "./now-alarms.js";
@@ -13,7 +14,7 @@ import { latencies, quantiles } from "./now-latency.js";
 import { failures } from "./now-samples.js";
 import { trafficCard } from "./now-traffic.js";
 import { weekSection } from "./now-week.js";
-import { isStale, staleText, tiles } from "./parts.js";
+import { insteadOf, isStale, staleText, tiles } from "./parts.js";
 import { linePlot, secondsBack } from "./plot.js";
 import { hasAllLinks, mayWrite } from "./rights.js";
 import { palette, pages } from "./strings-shell.js";
@@ -22,6 +23,8 @@ import { overview as text } from "./strings-traffic.js";
 const SECONDS = 120;
 /** The height of the charts of the server, in pixels: lower than the one of visits. */
 const PLOT_HEIGHT = 190;
+/** The name under which the browser keeps whether the details of the server are open. */
+const DETAILS = "server-details";
 const STATES = { connecting: text.connecting, lost: text.lost, ended: text.ended };
 /** How long the page waits for the visits of the week. With them, nothing below moves; without, it does not wait for them any longer. */
 const WEEK_WAIT_MS = 300;
@@ -68,21 +71,42 @@ function build(body, week) {
   return parts;
 }
 
-/** All that is about the server, apart from the visits above. */
+/** All that is about the server, apart from the visits above: its state in a line and five numbers, and the rest folded. */
 function server() {
   const [head, numbers, traffic, latency, cores, bypass, writes, health] = [
     rightNow(), rates(), trafficCard(PLOT_HEIGHT), latencyCard(), coreTable(SECONDS), bypassCard(), writesCard(), healthCards()];
-  const parts = [head, numbers, traffic, latency, cores, bypass, writes, health];
   const [slugs, store, memory, fleet] = health.cards;
-  const element = h("section", { class: "server stack", "aria-label": text.server },
-    head.element, numbers.element, h("div", { class: "cards" }, traffic.element, latency.element), cores.element, bypass.element,
+  const details = serverDetails(
+    h("div", { class: "cards" }, traffic.element, latency.element), cores.element, bypass.element,
     h("div", { class: "cards" }, h("div", { class: "stack" }, writes.element, memory), h("div", { class: "stack" }, slugs, store, fleet)));
+  const parts = [head, numbers, details, traffic, latency, cores, bypass, writes, health];
   return {
-    element,
+    element: h("section", { class: "server stack", "aria-label": text.server }, head.element, numbers.element, details.element),
     update: (...now) => parts.forEach((part) => part.update(...now)),
     destroy: () => parts.forEach((part) => part.destroy?.()),
   };
 }
+
+/** Charts and numbers for those who run the node. They are open as they were left in this browser, else on a node with traffic; an alarm opens them. */
+function serverDetails(...content) {
+  const summary = h("summary", { onclick: () => keep(DETAILS, !element.open) }, text.serverDetails);
+  const element = h("details", { class: "server-details" }, summary, h("div", { class: "stack" }, content));
+  let known = null;
+  const update = ({ alarms, pulse }) => {
+    const active = alarms.filter((alarm) => alarm.cleared === null).map(({ name }) => name);
+    if (known === null) {
+      element.open = kept(DETAILS, (value) => typeof value === "boolean", hasTraffic(pulse));
+    }
+    if (active.some((name) => !known?.includes(name))) {
+      element.open = true;
+    }
+    known = active;
+  };
+  return { element, update };
+}
+
+/** Whether a node had requests for links in the last two minutes. */
+const hasTraffic = ({ redirects, misses }) => [...redirects, ...misses].some((core) => core.some((count) => count > 0));
 
 /** Whether the node is well, in one sentence. While the connection is lost, that is unknown. */
 function wellness() {
@@ -163,9 +187,12 @@ function writesCard() {
     seconds: SECONDS, height: PLOT_HEIGHT, label: text.writesLabel,
     series: [{ label: text.series.changes, colour: "--plot-3", fill: true }, { label: text.series.connections, colour: "--plot-4" }],
   });
+  const none = insteadOf(host);
   return {
-    element: card(text.writesTitle, { fold: now }, host),
+    element: card(text.writesTitle, { fold: now }, none.element, host),
     update: ({ pulse }) => {
+      const isQuiet = [...pulse.changes, ...pulse.accepted].every((count) => count === 0);
+      none.set(isQuiet ? text.writesNone : "", text.writesNext);
       setText(now, text.perSecond(pulse.changes.at(-1) ?? 0));
       plot.set(secondsBack(pulse.changes.length), [pulse.changes, pulse.accepted]);
     },
@@ -175,25 +202,18 @@ function writesCard() {
 
 /** The percentiles of each second, on a logarithmic axis. */
 function latencyCard() {
-  const [slow, none, p99] = [h("div", null), h("div", { class: "plot-none" }), h("span")];
+  const [slow, p99] = [h("div", null), h("span")];
   const note = h("p", { class: "soft" }, h("small", null, text.latencyNote));
+  const none = insteadOf(slow, note);
   const plot = linePlot(slow, { seconds: SECONDS, height: PLOT_HEIGHT, label: text.latencyLabel, log: true, dots: true, value: micros, series: ["p50", "p90", "p99", "p99.9"].map((label) => ({ label })) });
-  let said = null;
   const update = ({ pulse, latency }) => {
     setText(p99, text.p99.only(micros(quantiles(latency).p99)));
     const heard = latencies(SECONDS);
     const isEmpty = heard.lists[0].every((value) => value === null);
-    const hasTraffic = pulse.redirects.some((core) => core.some((count) => count > 0));
+    const hasRedirects = pulse.redirects.some((core) => core.some((count) => count > 0));
     // The server has no history of latencies, so the plot begins with the page.
-    const wanted = !isEmpty ? "" : hasTraffic ? text.latencyBegins : text.latencyNone;
-    if (said !== wanted) {
-      said = wanted;
-      fill(none, isEmpty && emptyState(wanted, text.latencyNext));
-      none.hidden = !isEmpty;
-      slow.hidden = isEmpty;
-      note.hidden = isEmpty;
-    }
+    none.set(!isEmpty ? "" : hasRedirects ? text.latencyBegins : text.latencyNone, text.latencyNext);
     plot.set(heard.xs, heard.lists);
   };
-  return { element: card(text.latencyTitle, { className: "latency", fold: p99 }, none, slow, note), update, destroy: () => plot.destroy() };
+  return { element: card(text.latencyTitle, { className: "latency", fold: p99 }, none.element, slow, note), update, destroy: () => plot.destroy() };
 }
