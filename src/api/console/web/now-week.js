@@ -107,9 +107,10 @@ function hero({ visits, links }, before, period, keep) {
         // The change says to screen readers what it is compared with.
         change && h("p", { class: "week-change" }, change, " ", h("small", { "aria-hidden": "true" }, text.compared))),
       facts([
-        [text.today, format.number(ofToday)],
+        // Those of the week stand below its number.
         [usage.people, format.percent(total - bots, total)],
         [text.newLinks, hasAllLinks() ? numberOr(links.created, usage.counting) : undefined],
+        [text.today, format.number(ofToday)],
       ])),
     visitsCard(visits, before?.visits, period, keep, { size: CHART }),
     reportLinks());

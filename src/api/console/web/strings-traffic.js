@@ -55,7 +55,7 @@ export const overview = {
 export const week = {
   title: "Last 7 days",
   visits: (visits_) => (visits_ === 1 ? "visit" : "visits"),
-  today: "Today (UTC)",
+  today: "Today so far (UTC)",
   compared: "vs. previous 7 days, same hour",
   noVisits: "No visits in the last 7 days",
   noVisitsText: "Share a short URL. Visits are counted within seconds; reload the page to see them.",
