@@ -14,7 +14,7 @@ import { agentName } from "./user-agents.js";
 let drawn = null;
 
 /**
- * Takes up a session, and draws it in the corner of the header, or a notice while no key exists. The page reads the session
+ * Takes up a session, and draws it in the corner of the header, or a notice below the header while no key exists. The page reads the session
  * again whenever it gets the focus: as long as the corner would look the same, its button keeps the focus and its menu.
  */
 export function showSession(session) {
@@ -27,7 +27,7 @@ export function showSession(session) {
   document.querySelector(".top .open-notice")?.remove();
   const host = document.getElementById("account");
   if (session.open) {
-    fill(host, badge(text.open, "warn"));
+    fill(host);
     document.querySelector(".top").append(openNotice());
     return;
   }

@@ -45,7 +45,7 @@ function actions() {
     mayWrite() && ["plus", text.newLink, () => createDialog(), text.newLinkWords],
     mayManage() && ["apps", text.newKey, async () => {
       await go("/admin/apps");
-      document.querySelector("main [data-action=new-key]:enabled")?.click();
+      document.querySelector("main :is([data-action=new-key]:enabled:not([hidden]), [data-action=first-key])")?.click();
     }],
     mayWrite() && ["imports", text.importFile, () => go("/admin/import")],
     hasAllLinks() && ["open", text.exportLinks, () => exportCsv(filterOf(new URLSearchParams()))],

@@ -181,7 +181,6 @@ export const many = {
 };
 
 export const session = {
-  open: "Open access: no API keys",
   openLabel: "Open access",
   openNotice: "No API keys yet: anyone who can reach this address can edit links. ",
   openLink: "Create an admin key",

@@ -35,14 +35,14 @@ export async function show(main, { signal, query, setQuery }) {
     render(data) {
       Object.assign(page, data);
       add.disabled = false;
-      // Without a key, the button below is the main one.
-      add.classList.toggle("primary", page.apps.length > 0);
+      // Without a key, the button below is the only one.
+      add.hidden = page.apps.length === 0;
       bar.element.hidden = page.apps.length === 0;
       draw();
       return page.apps.length === 0 ? noKeys(page) : list;
     },
   });
-  const add = button(text.new, () => newKey(page), { kind: "primary", "data-action": "new-key", disabled: true });
+  const add = button(text.new, () => newKey(page), { kind: "primary", "data-action": "new-key", disabled: true, hidden: currentSession()?.open });
   const bar = toolbar(wanted, choose, signal);
   main.append(pageHead(pages.apps, add), bar.element, host);
   await page.reload();
