@@ -362,7 +362,7 @@ fn people_and_links_without_app_are_shown() {
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "usage"));
     shows(browser, ".tiles");
-    let labels = ["Visits", "People", "Bots", "To unknown links", "Links created", "Total links"];
+    let labels = ["Visits", "People", "Bots", "Unknown links", "Links created", "Total links"];
     assert_eq!(browser.value(TILES), json!(labels));
     // While there are no keys, no link has an app.
     wait_until("the link and its visits", || {

@@ -146,7 +146,7 @@ fn verdict(status: &Value) -> [&'static str; 2] {
     } else if status["store"]["writable"] == false {
         ["bad", "Redirects are served, but links cannot be created or changed."]
     } else {
-        ["good", "All is well: redirects are served, and links can be created and changed."]
+        ["good", "All systems working. Redirects are served, and links can be created and changed."]
     }
 }
 
@@ -458,7 +458,7 @@ mod tests {
         let store = json!({"writable": true, "damaged": 2, "newer": 3});
         let page = Pages::plain().status(&StatusPage::of(&json!({"ready": true, "store": store})));
         for part in [
-            "<p class=\"well good\">All is well",
+            "<p class=\"well good\">All systems working",
             "<b>Accepting</b><span>Writes</span>",
             "<b>2</b><span>Damaged records</span>",
             "<b>3</b><span>Records of a newer version</span>",

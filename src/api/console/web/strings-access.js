@@ -62,7 +62,7 @@ export const keys = {
   firstAction: "Create admin key",
   appWrong: (right) => `${APP_NAMES}, such as ${right}.`,
   app: "App",
-  appHint: `The owner of the links: a program, a team or a person. ${APP_NAMES}.`,
+  appHint: `The program, team or person that owns the links. ${APP_NAMES}.`,
   firstIntro: "The first key turns off open access. It is an admin key that never expires, so you can sign in with it and create others.",
   name: "Key name (optional)",
   nameHint: "Tells the keys of an app apart, such as “Anna’s phone”. Shown in lists and at sign-in.",

@@ -52,7 +52,7 @@ export const lists = {
   rewritten: "The text of the draft was replaced. Its comments are gone.",
   unused: "Not in use",
   inUse: "In use",
-  source: "Source of more hosts",
+  source: "External source",
   addSource: "Add source",
   changeSource: "Change source",
   noSource: "None",
