@@ -112,9 +112,12 @@ function isKnown(rows) {
   return rows?.some(({ value }) => value !== "") ?? false;
 }
 
-/** The rows of a list in their order. Most visits have no campaign, which does not answer which one brought most. Their bar is to scale all the same. */
+/** The rows of a list that answer its question. Visits without a referrer are one of its answers; those without a campaign or a country are none. */
+const namedOf = (name, rows) => (name === "referrers" ? rows : rows.filter(({ value }) => value !== ""));
+
+/** The rows of a list in their order: the unnamed one is last. */
 function orderOf(name, rows) {
-  const named = name.startsWith("utm") ? rows.filter(({ value }) => value !== "") : rows;
+  const named = namedOf(name, rows);
   return [...named, ...rows.filter((one) => !named.includes(one))];
 }
 
@@ -125,16 +128,19 @@ function listTable(name, rows, total, pickOf) {
     return emptyState(text.nothing, why);
   }
   const columns = [{ title: text.parts[name] }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }];
-  const largest = Math.max(...rows.map(({ visits }) => visits));
+  // The unnamed row has no bar: it is often the largest, and the bars of all others would be stubs beside it.
+  const named = namedOf(name, rows);
+  const largest = Math.max(...named.map(({ visits }) => visits));
+  const valueOf = (one) => (named.includes(one) ? onBar(one.visits, largest, pickable(nameOf(name, one), pickOf(one))) : h("div", { class: "share" }, clipped(nameOf(name, one), "soft")));
   const lines = orderOf(name, rows).map((one) => row(
-    { content: onBar(one.visits, largest, valueOf(nameOf(name, one), pickOf(one))), class: "fluid" },
+    { content: valueOf(one), class: "fluid" },
     { content: format.number(one.visits), class: "num" },
     { content: format.percent(one.visits, total), class: "num soft" }));
   return shareTable(common.asTable(text.parts[name]), columns, lines, { shown: SEEN, action: "all-rows" });
 }
 
 /** A name. With `pick`, it is a button. */
-function valueOf(name, pick) {
+function pickable(name, pick) {
   const said = clipped(name);
   return pick === null ? said : h("button", { type: "button", class: "pick", "data-action": "filter-by", title: text.pick(name), onclick: pick }, said);
 }
