@@ -179,10 +179,9 @@ export function byTagCard(tags, query) {
   if (tags === undefined) {
     return null;
   }
-  const about = { beside: h("small", null, text.allTime) };
   const toTags = (kind) => pageLink("/admin/tags", text.allTags, { class: `button ${kind}`.trim() });
   if (tags === null || tags.length === 0) {
-    return card(text.byTag, about, tags === null ? emptyState(text.tagsUnknown, text.tagsUnknownText, toTags("")) : emptyState(text.noTags, text.noTagsText));
+    return card(text.byTag, {}, tags === null ? emptyState(text.tagsUnknown, text.tagsUnknownText, toTags("")) : emptyState(text.noTags, text.noTagsText));
   }
   const largest = Math.max(...tags.map(({ visitsSummary }) => visitsSummary?.total ?? 0));
   const rows = tags.map(({ tag, shortUrlsCount, visitsSummary }) => row(
@@ -190,5 +189,5 @@ export function byTagCard(tags, query) {
     num(pageLink(withQuery("/admin/links", { tags: joinTags([tag]) }), format.number(shortUrlsCount))), num(numberOr(visitsSummary?.total, text.counting))));
   const columns = [{ title: text.tag }, { title: text.linksColumn, class: "num" }, { title: text.visits, class: "num" }];
   const fold = bestOf(tags[0].tag, numberOr(tags[0].visitsSummary?.total, text.counting));
-  return card(text.byTag, { ...about, fold }, shareTable(common.asTable(text.byTag), columns, rows, { shown: TOP_SHOWN, action: "all-tags" }), h("p", { class: "shares-more" }, toTags("quiet")));
+  return card(text.byTag, { fold }, shareTable(common.asTable(text.byTag), columns, rows, { shown: TOP_SHOWN, action: "all-tags" }), h("p", { class: "shares-more" }, toTags("quiet")));
 }
