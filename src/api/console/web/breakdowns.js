@@ -127,7 +127,8 @@ function listTable(name, rows, total, pickOf) {
     const why = name.startsWith("utm") ? text.nothingText.utm : text.nothingText[name] ?? text.nothingText.other;
     return emptyState(text.nothing, why);
   }
-  const columns = [{ title: text.parts[name] }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }];
+  // Seen, it would repeat the title of the card or the chosen part.
+  const columns = [{ title: text.parts[name], hidden: true }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }];
   // The unnamed row has no bar: it is often the largest, and the bars of all others would be stubs beside it.
   const named = namedOf(name, rows);
   const largest = Math.max(...named.map(({ visits }) => visits));
