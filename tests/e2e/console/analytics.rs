@@ -76,6 +76,24 @@ const BROKEN_LINES: &str = "document.fonts.ready.then(() => [...document.querySe
     .filter((all) => [...all.children].filter((one) => one.checkVisibility()).some((one, _, [first]) => Math.abs(one.offsetTop - first.offsetTop) > 4))
     .map((one) => one.innerText))";
 
+/// Script: the titles of the first two cards of the page, and whether the chart of the second is at most 0.6 times as high.
+const FIRST_CHARTS: &str = "(() => {
+    const cards = [...document.querySelectorAll('main .card')].slice(0, 2);
+    const [visits, links] = cards.map((card) => card.querySelector('.plot-picture')?.offsetHeight ?? 0);
+    return [...cards.map((card) => card.querySelector('h2').textContent), links > 0 && links <= 0.6 * visits];
+})()";
+
+#[test]
+fn new_links_stand_below_the_visits() {
+    let console = OpenConsole::with(visited_node);
+    let OpenConsole { node, browser, .. } = &console;
+    browser.resize(SCREEN);
+    browser.go(&at(node, "usage"));
+    shows(browser, ".visits-chart .plot-picture");
+    assert_eq!(browser.value(FIRST_CHARTS), json!(["Visits by day", "Links created by day", true]));
+    console.close();
+}
+
 #[test]
 fn tabs_and_periods_take_one_line() {
     let console = OpenConsole::with(visited_node);

@@ -207,8 +207,6 @@ export const usage = {
   noVisitsText: "Share a short URL, or choose a longer period. Visits are counted within seconds; reload the page to see them.",
   createdByDay: "Links created by day",
   createdIn: (links) => count(links, "link"),
-  noneCreated: "No links created in this period",
-  noneCreatedText: "Choose a longer period, or create a link.",
   toLinks: "View links",
   topLinks: "Top links",
   noTopLinks: "No links visited in this period",

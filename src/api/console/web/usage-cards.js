@@ -17,6 +17,9 @@ import { tableOf } from "./visits-plot.js";
 /** Rows that are shown at first. */
 const TOP_SHOWN = 10;
 
+/** The height of the chart of new links, in pixels: about half of that of visits, below which it stands. */
+const MADE_HEIGHT = 100;
+
 /** As many apps as the node lists. */
 const APPS_MAX = 100;
 
@@ -60,20 +63,20 @@ function notKnown() {
   return emptyState(text.countingTitle, text.countingText);
 }
 
-/** Links created by day. */
+/** Links created by day; nothing where there are none, which the number above says. */
 export function madeCard(links, period, keep) {
   const title = text.createdByDay;
+  if (links.created === 0) {
+    return null;
+  }
   if (links.perDay.some((one) => one.links === null)) {
     return card(title, {}, notKnown());
-  }
-  if (links.perDay.every((one) => one.links === 0)) {
-    return card(title, {}, emptyState(text.noneCreated, text.noneCreatedText, pageLink("/admin/links", text.toLinks, { class: "button" })));
   }
   const known = new Map(links.perDay.map((one) => [Date.parse(one.date), one.links]));
   const steps = stepsOf(period, DAY_MS);
   const made = steps.map((step) => known.get(step) ?? 0);
   const picture = h("div");
-  const plot = barPlot(picture, { series: [{ label: text.created, colour: "--plot-3" }], label: title, when: format.day, utc: true });
+  const plot = barPlot(picture, { series: [{ label: text.created, colour: "--plot-3" }], label: title, height: MADE_HEIGHT, when: format.day, utc: true });
   plot.set(steps, [made]);
   keep(plot);
   return card(title, { fold: text.createdIn(made.reduce((sum, one) => sum + one, 0)) }, picture, tableOf(title, [text.created], { steps, lists: [made], when: format.day }));

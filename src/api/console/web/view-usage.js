@@ -132,16 +132,16 @@ function content({ usage, before, tags, period }, query, { visitors, single, kee
   const notes = [usage.notes.map((note) => h("p", { class: "notice" }, outside(note))), sourcesNote(usage.sources)];
   const parts = [byTagCard(tags, query), byAppCard(usage.links, query), byDomainCard(usage.links.byDomain, query)];
   if (usage.visits.perDay.length === 0) {
-    const { total, created } = usage.links;
-    return [notes, total !== 0 && totals(usage, before, period), unvisited(total), created !== 0 && madeCard(usage.links, period, keep), total !== 0 && inColumns(parts)];
+    const { total } = usage.links;
+    return [notes, total !== 0 && totals(usage, before, period), unvisited(total), madeCard(usage.links, period, keep), total !== 0 && inColumns(parts)];
   }
   return [
     notes,
     totals(usage, before, period),
     visitsCard(usage.visits, before?.visits, period, keep),
+    madeCard(usage.links, period, keep),
     inColumns(topLinksCard(usage.topLinks, query), referrersCard(usage.visits, query), parts),
     visitors,
-    madeCard(usage.links, period, keep),
     single,
     h("p", { class: "soft" }, text.note),
   ];
