@@ -14,6 +14,32 @@ const REFERRERS_ARE_ON_ONE_LINE: &str = "(() => {
     return all.length > 0 && all.every((one) => one.getBoundingClientRect().height < 30);
 })()";
 
+/// Script: the titles of the columns of the list of visits, then whether its first time is like "1 Dec, 03:59".
+const COLUMNS_AND_TIME: &str = "[
+    ...[...document.querySelectorAll('.visits thead th')].map((one) => one.textContent),
+    /^\\d{1,2} [A-Z][a-z]+, \\d\\d:\\d\\d$/.test(document.querySelector('.visits tbody time').textContent),
+]";
+
+/// Ten rows once had the same destination and the same zone.
+#[test]
+fn single_visits_do_not_repeat_themselves() {
+    let console = OpenConsole::with(|dir| logging(dir).start());
+    let OpenConsole { node, browser, .. } = &console;
+    let mut wire = node.wire();
+    wire.shorten_as("seen", TARGET);
+    (0..2).for_each(|_| follow(&mut wire, "/seen", FIREFOX));
+    let listed = || node.wire().get("/rest/v3/visits/non-orphan").json()["visits"]["pagination"]["totalItems"].clone();
+    wait_until("two visits", || listed() == json!(2));
+    browser.live_in("UTC");
+    browser.go(&at(node, "links/seen"));
+    says(browser, ".visits", "Firefox, Linux");
+    assert_eq!(browser.value(COLUMNS_AND_TIME), json!(["Time (UTC)", "Browser", "Referrer", true]));
+    browser.go(&at(node, "usage"));
+    says(browser, ".visits", "Firefox, Linux");
+    assert_eq!(browser.value(COLUMNS_AND_TIME), json!(["Time (UTC)", "Link", "Browser", "Referrer", true]));
+    console.close();
+}
+
 #[test]
 fn single_visits_are_listed_page_by_page() {
     let console = OpenConsole::with(|dir| logging(dir).start());

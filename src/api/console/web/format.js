@@ -104,6 +104,7 @@ export function bytes(value) {
 
 // Times are in the viewer's zone, and each names it in short, as the public pages name theirs. Days of statistics are in UTC.
 const dayAndTime = new Intl.DateTimeFormat("en-GB", { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
+const shortDayAndTime = new Intl.DateTimeFormat("en-GB", { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
 const timeOfDay = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
 const localDay = new Intl.DateTimeFormat("en-GB", { year: "numeric", month: "short", day: "numeric" });
 const utcDay = new Intl.DateTimeFormat("en-GB", { year: "numeric", month: "short", day: "numeric", timeZone: "UTC" });
@@ -123,6 +124,21 @@ function timeElement(iso, text) {
 /** An instant in the viewer's zone, which it names, with the UTC on hover. */
 export function time(iso) {
   return iso ? timeElement(iso, (at) => dayAndTime.format(at)) : h("span", null, NONE);
+}
+
+/** An instant for a column whose heading names the zone: "1 Dec, 03:59", and the year only where it is not the present one. */
+export function shortTime(iso) {
+  const now = new Date();
+  return timeElement(iso, (at) => {
+    const isThisYear = at.getFullYear() === now.getFullYear();
+    return isThisYear ? shortDayAndTime.format(at) : `${localDay.format(at)}, ${shortDayAndTime.format(at).split(", ").at(-1)}`;
+  });
+}
+
+/** The viewer's zone at an instant in short, as "UTC" or "CET"; nothing for what is no instant. */
+export function zoneAt(iso) {
+  const at = new Date(iso);
+  return Number.isNaN(at.getTime()) ? "" : dayAndTime.formatToParts(at).find(({ type }) => type === "timeZoneName").value;
 }
 
 /** The day of an instant in the viewer's zone, with the time on hover. */

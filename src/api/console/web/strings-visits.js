@@ -38,6 +38,7 @@ export const visits = {
   title: "Latest visits",
   note: "Newest first",
   columns: { date: "Time", link: "Link", client: "Browser", from: "Referrer", place: "Location", destination: "Destination" },
+  timeIn: (zone) => `Time (${zone})`,
   direct: "Direct",
   unknownPlace: "Unknown",
   unknownBrowser: "Unknown browser",

@@ -54,12 +54,17 @@ function content({ data, pagination }, { hasLinks, isTurned }, turn) {
     return emptyState(text.none, [text.noneText, settingLink("visits.log")]);
   }
   const titles = columnsOf(data, hasLinks);
+  // The heading names the zone, unless the clocks changed between these visits.
+  const zones = new Set(data.map(({ date }) => format.zoneAt(date)));
+  const [zone] = zones.size === 1 ? zones : [null];
+  const titleOf = (name) => (name === "date" && zone ? text.timeIn(zone) : text.columns[name]);
+  const cellOf = (name, visit) => (name === "date" && !zone ? format.time(visit.date) : CELLS[name](visit));
   const classOf = (name) => `${CLASSES[name]} ${name === "date" ? "figure" : name === (hasLinks ? "link" : "client") ? "lead" : "fact"}`;
-  const rows = data.map((visit) => row(...titles.map((name) => ({ content: CELLS[name](visit), class: classOf(name) }))));
-  const { element, table } = regionTable(text.title, titles.map((name) => ({ title: text.columns[name] })), rows);
+  const rows = data.map((visit) => row(...titles.map((name) => ({ content: cellOf(name, visit), class: classOf(name) }))));
+  const { element, table } = regionTable(text.title, titles.map((name) => ({ title: titleOf(name) })), rows);
   table.classList.add("rows");
-  // On a phone, the destination of a visit is worth a line only where it is not always the same.
-  table.toggleAttribute("data-one-destination", hasLinks || new Set(data.map(({ redirectUrl }) => redirectUrl)).size === 1);
+  // On a phone, the link of a visit says enough of its destination.
+  table.toggleAttribute("data-link-alone", hasLinks);
   const list = h("div", { class: "stack visit-rows" }, element, pagerOf(pagination, turn));
   if (isTurned || data.length <= ON_PHONE) {
     list.dataset.all = "";
@@ -67,16 +72,16 @@ function content({ data, pagination }, { hasLinks, isTurned }, turn) {
   return [pagination.complete === false && h("p", { class: "soft small" }, text.incomplete), list, moreOnPhone(list, text.showMore, "more-visits")];
 }
 
-/** Columns with nothing to say are left out. */
+/** Columns with nothing to say are left out, also that of a destination which is always the same. */
 function columnsOf(data, hasLinks) {
-  const isWanted = { link: hasLinks, place: data.some((visit) => placeOf(visit).length > 0), destination: data.some((visit) => visit.redirectUrl) };
+  const isWanted = { link: hasLinks, place: data.some((visit) => placeOf(visit).length > 0), destination: new Set(data.map(({ redirectUrl }) => redirectUrl).filter(Boolean)).size > 1 };
   return Object.keys(text.columns).filter((name) => isWanted[name] ?? true);
 }
 
-const CLASSES = { date: "nowrap", client: "nowrap", link: "clip", from: "clip short", place: "place", destination: "clip" };
+const CLASSES = { date: "nowrap", client: "nowrap", link: "clip", from: "clip short", place: "clip place", destination: "clip" };
 
 const CELLS = {
-  date: ({ date }) => format.time(date),
+  date: ({ date }) => format.shortTime(date),
   link: ({ visitedUrl }) => h("bdi", { class: "clipped mono", title: visitedUrl }, linkParts(withoutBase(visitedUrl))),
   client: ({ userAgent, potentialBot }) => h("span", null, outside(agentName(userAgent), { title: userAgent }), potentialBot && [" ", badge(text.bot)]),
   from: ({ referer }) => (referer === "" ? h("span", { class: "soft" }, text.direct) : h("bdi", { class: "clipped", title: referer }, hostOf(referer))),
@@ -114,7 +119,7 @@ function placeCell([name, country]) {
   if (name === undefined) {
     return h("span", { class: "soft" }, text.unknownPlace);
   }
-  return h("bdi", null, name, country && h("span", { class: "not-on-phone" }, `, ${country}`));
+  return h("bdi", { class: "clipped", title: [name, country].filter(Boolean).join(", ") }, name, country && h("span", { class: "not-on-phone" }, `, ${country}`));
 }
 
 function pagerOf({ currentPage, pagesCount, totalItems, itemsInCurrentPage }, turn) {
