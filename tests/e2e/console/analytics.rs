@@ -7,19 +7,25 @@ use crate::support::console::{OpenConsole, TARGET, at, lacks, press, says, shows
 use crate::support::node::{Node, wait_until};
 use crate::support::visits::{FIREFOX, counted, follow, logging};
 
-/// Script: from now on, the link `seen` has two visits on each of the last 30 days, and one on each of the 30 before.
+/// Script: from now on, the link `seen` has two visits on each of the last 30 days, and one on each of the 30 before. It is
+/// `window.age` days old.
 const WITH_COUNTS: &str = "(() => {
     const real = window.fetch;
     const day = 86400000;
-    window.fetch = (path, ...rest) => {
+    window.age = 61;
+    window.fetch = async (path, ...rest) => {
         const url = new URL(path, location.href);
+        if (url.pathname === '/rest/v3/short-urls/seen') {
+            const link = await (await real(path, ...rest)).json();
+            return Response.json({ ...link, dateCreated: new Date(Date.now() - window.age * day).toISOString() });
+        }
         if (url.pathname !== '/admin/api/visits/seen') return real(path, ...rest);
         const [from, to] = ['startDate', 'endDate'].map((name) => Date.parse(url.searchParams.get(name) ?? ''));
         const all = Array.from({ length: 60 }, (_, at) => ({ at: Date.now() - (59 - at) * day, total: at < 30 ? 1 : 2 }));
         const dated = all.map(({ at, total }) => ({ date: new Date(at).toISOString().slice(0, 10), total, nonBots: total, bots: 0 }));
         const perDay = dated.filter(({ date }) => !(Date.parse(date) + day <= from) && !(Date.parse(date) > to));
         const total = perDay.reduce((sum, one) => sum + one.total, 0);
-        return Promise.resolve(Response.json({ visits: { summary: { total, nonBots: total, bots: 0 }, perDay, perHour: [], referrers: [] }, sources: null }));
+        return Response.json({ visits: { summary: { total, nonBots: total, bots: 0 }, perDay, perHour: [], referrers: [] }, sources: null });
     };
 })()";
 
@@ -244,6 +250,27 @@ fn visits_of_a_link_are_compared() {
     browser.go(&at(node, "links/seen?period=7d"));
     shows(browser, "[data-period='7d'][aria-pressed=true]");
     says(browser, ".visits-chart", "No visits in this period");
+    console.close();
+}
+
+/// A link once had more visits than in days before there was one.
+#[test]
+fn young_links_are_compared_with_nothing() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("seen", TARGET);
+    browser.go(&at(node, "links"));
+    shows(browser, "tbody .short-url a");
+    browser.value(WITH_COUNTS);
+    browser.value("window.age = 45");
+    browser.value("document.querySelector('tbody .short-url a').click()");
+    says(browser, ".tiles", "60");
+    assert_eq!(browser.value("document.querySelector('.tiles').innerText.includes('+')"), json!(false));
+    let legend = "document.querySelector('.visits-chart .plot-legend').innerText.includes('Period before')";
+    assert_eq!(browser.value(legend), json!(false));
+    // Two periods of seven days fit into its life.
+    browser.click("[data-period='7d']");
+    says(browser, ".visits-chart .plot-legend", "Period before");
     console.close();
 }
 

@@ -21,12 +21,12 @@ const GROUPS = ["places", "technology", "languages", "sources", "campaigns", "de
 
 /**
  * The visits of a link, for the page with this `context`: `{ counts, about, single, save, referrers, exports(), load(), loadLogged(), update(), leave() }`, the first five elements.
- * `exports()` gives the items of a menu with files of them. `load()` gets the counts, with
- * their referrers; `loadLogged()` what the visit log has, which takes longer; `update()` follows the address. Each part has its own error, and tries again by itself.
+ * `exports()` gives the items of a menu with files of them. `load(created)` gets the counts, with
+ * their referrers; `created` is a promise of when the link was created, or of null. `loadLogged()` what the visit log has, which takes longer; `update()` follows the address. Each part has its own error, and tries again by itself.
  */
 export function linkVisits(named, context) {
   const { signal } = context;
-  const state = { plots: [], shown: null };
+  const state = { plots: [], shown: null, created: null };
   const readState = () => {
     state.period = periodOf(context.query, LINK_PERIODS);
     state.filters = filtersOf(context.query, LINK_FILTERS);
@@ -58,7 +58,7 @@ export function linkVisits(named, context) {
     state.plots.forEach((plot) => plot.destroy());
     state.plots = [];
   };
-  const load = reloader(host, {
+  const loadCounts = reloader(host, {
     signal,
     lines: 8,
     async fetch(ends) {
@@ -82,6 +82,10 @@ export function linkVisits(named, context) {
       return countsOf(found, state);
     },
   });
+  const load = (created) => {
+    state.created = created;
+    return loadCounts();
+  };
   const show = () => {
     picker.set(state.period);
     chips.set(state.filters);
@@ -96,7 +100,7 @@ export function linkVisits(named, context) {
     readState();
     show();
     loadLogged();
-    return load();
+    return loadCounts();
   };
   show();
   const element = h("section", { class: "stack", "aria-label": text.visits }, picker.element, chips.element, host);
@@ -106,18 +110,22 @@ export function linkVisits(named, context) {
 /** Whether the card of destinations has more to tell than the head of the page: several of them, or the one that a filter names. */
 const hasDestinations = ({ destinations = [] }, filters) => destinations.length > 1 || "destination" in filters;
 
-/** The counts of a period and of the one before, which the node has without its visit log. Those of filters come from the log, without the period before. */
-async function counts({ shortCode, domain }, { period, filters }, signal) {
+/**
+ * The counts of a period and of the one before, which the node has without its visit log. Those of filters come from the log, without the period before. A period in which the link
+ * did not exist from its start on is not compared with.
+ */
+async function counts({ shortCode, domain }, { period, filters, created }, signal) {
   const ask = (query) => get(`/admin/api/visits/${encodeURIComponent(shortCode)}`, { query: { ...query, domain }, signal });
   const earlier = queryBefore(period);
-  const [all, before, logged] = await Promise.all([
-    ask(apiQuery(period)), earlier && ask(earlier).catch(() => null), loggedCounts({ shortCode, domain, ...apiQuery(period) }, filters, signal)]);
+  const [all, before, logged, createdAt] = await Promise.all([
+    ask(apiQuery(period)), earlier && ask(earlier).catch(() => null), loggedCounts({ shortCode, domain, ...apiQuery(period) }, filters, signal), created]);
+  const isComparable = logged === null && earlier && !(Date.parse(earlier.startDate) < Date.parse(createdAt));
   const visits = logged ?? all.visits;
   return {
     visits,
     referrers: all.visits.referrers,
     sources: all.sources,
-    before: logged === null ? before?.visits ?? null : null,
+    before: isComparable ? before?.visits ?? null : null,
     period: beginningAt(period, visits.perDay[0]?.date),
     note: logged !== null ? usage.filtered : hasFilters(filters) ? text.notFiltered : null,
   };

@@ -66,11 +66,12 @@ async function load(page) {
       }
       return null;
     };
+    const asked = ask(linkPath(named));
     const [link, told, rules] = await Promise.all([
-      ask(linkPath(named)),
+      asked,
       hasAllLinks() ? ask(historyPath(named), { domain: named.domain }).catch(nothing) : null,
       ask(linkPath(named, "/redirect-rules")).catch(nothing),
-      Promise.race([visits.load(), new Promise((resolve) => setTimeout(resolve, COUNTS_WAIT_MS))]),
+      Promise.race([visits.load(asked.then(({ dateCreated }) => dateCreated, () => null)), new Promise((resolve) => setTimeout(resolve, COUNTS_WAIT_MS))]),
     ]);
     draw(page, { link, told, rules });
   } catch (error) {
