@@ -280,9 +280,12 @@ fn visits_of_a_link_are_saved_as_files() {
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "links/seen"));
     says(browser, ".breakdowns", "spring");
-    // Both lists of referrers say of which time they are.
-    says(browser, ".link-page", "All-time referrers");
-    says(browser, "#card-sources", "Referrers in this period");
+    // One card has the referrers of the period and those of all time.
+    says(browser, "#card-sources [aria-pressed=true]", "This period");
+    browser.value("document.querySelector('#card-sources [data-part=allReferrers]').click()");
+    lacks(browser, "#card-sources th:nth-child(3)");
+    let titles = "[...document.querySelectorAll('main h2')].filter((one) => one.checkVisibility() && one.textContent.includes('eferrers')).length";
+    assert_eq!(browser.value(titles), json!(1));
     // All visits went to the destination above.
     lacks(browser, "#card-destinations");
     browser.value(KEEP_FILES);

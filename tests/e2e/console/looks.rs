@@ -2,8 +2,10 @@
 
 use serde_json::json;
 
+use crate::support::api_client::JSON;
 use crate::support::browser::{Browser, PHONE, SCREEN};
 use crate::support::console::{IS_IN_ITS_COLOUR, OpenConsole, TARGET, at, enter_key, press, says, shows};
+use crate::support::http::SHORT_URLS;
 use crate::support::node::{Setup, wait_until};
 
 /// Script: true if the number of each tile stands where that of the first tile in its row stands.
@@ -347,7 +349,7 @@ fn sections_of_settings_are_chosen() {
 
 /// Script: by how many pixels the last card of one column of a link's page ends below that of the other.
 const COLUMN_ENDS: &str = "(() => {
-    const ends = [...document.querySelectorAll('.link-page > .stack')].map((one) => [...one.querySelectorAll('.card')].at(-1).getBoundingClientRect().bottom);
+    const ends = [...document.querySelectorAll('.link-page > .stack')].map((one) => [...one.querySelectorAll('.card')].at(-1)?.getBoundingClientRect().bottom);
     return Math.round(Math.abs(ends[0] - ends[1]));
 })()";
 
@@ -360,6 +362,17 @@ fn columns_of_a_link_end_together() {
     browser.resize(SCREEN);
     browser.go(&at(node, "links/plain"));
     shows(browser, ".link-page #rules");
+    wait_until("one end", || browser.value(COLUMN_ENDS) == json!(0));
+    // Without rules, their card once took the height of a chart.
+    let height = browser.value("document.querySelector('#rules').offsetHeight");
+    assert!(height.as_f64().is_some_and(|pixels| pixels <= 120.0), "{height}");
+    // Rules have the width of the page.
+    let conditions = json!([{"type": "device", "matchKey": null, "matchValue": "android"}]);
+    let rules = json!({"redirectRules": [{"longUrl": TARGET, "conditions": conditions}]}).to_string();
+    let path = format!("{SHORT_URLS}/plain/redirect-rules");
+    assert_eq!(node.wire().ask("POST", &path, JSON, rules.as_bytes()).status, 200);
+    browser.go(&at(node, "links/plain"));
+    shows(browser, ".link-page + #rules");
     wait_until("one end", || browser.value(COLUMN_ENDS) == json!(0));
     console.close();
 }

@@ -82,7 +82,7 @@ fn rules_are_made_and_moved_by_keyboard() {
     assert_eq!(wire.ask("GET", "/ruled", ANDROID, b"").location(), "https://app.example/");
     // What was there before is back after an undo.
     press(browser, ".toast", "undo");
-    shows(browser, "#rules .state");
+    says(browser, "#rules", "All visitors go to the destination.");
     assert_eq!(rules(&mut wire, "ruled"), Vec::<Value>::new());
     console.close();
 }

@@ -77,6 +77,8 @@ fn empty_log_says_how_to_turn_it_on() {
     node.wire().shorten_as("seen", TARGET);
     browser.go(&at(node, "links/seen"));
     says(browser, ".breakdowns", "visits.log");
+    // Referrers of all time need no log.
+    says(browser, "main", "All-time referrers");
     // The list of single visits does not say it once more.
     lacks(browser, ".visits:not([hidden])");
     console.close();

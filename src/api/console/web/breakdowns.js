@@ -16,7 +16,7 @@ const GROUPS = {
   places: ["countries", "cities"],
   technology: ["devices", "browsers", "operatingSystems"],
   languages: ["languages"],
-  sources: ["referrers"],
+  sources: ["referrers", "allReferrers"],
   campaigns: ["utmCampaigns", "utmSources", "utmMediums", "utmTerms", "utmContents"],
   destinations: ["destinations"],
 };
@@ -41,10 +41,12 @@ export async function visitStats(query, { limit, withoutBots = isWithoutBots, si
 }
 
 /**
- * The breakdowns of what `query()` says, for the cards `groups`: `{ element, load(), isOn() }`. With `onPick(filters)`, a click on a row chooses its visits; `filters()` are those that
- * hold already. `isWanted(group, stats)` says whether a card has anything to tell. `isOn()` is false once it is known that no visits are logged, also from an earlier page.
+ * The breakdowns of what `query()` says, for the cards `groups`: `{ element, load(), isOn(), hasCards() }`. With `onPick(filters)`, a click on a row chooses its visits; `filters()` are those that
+ * hold already. `isWanted(group, stats)` says whether a card has anything to tell. `allReferrers()`, a promise, has the referrers of all time where they are known, else null. `isOn()`
+ * is false once it is known that no visits are logged, also from an earlier page; `hasCards()` is true while there are cards.
  */
-export function breakdowns({ query, groups, signal, onPick = null, filters = () => ({}), isWanted = () => true }) {
+export function breakdowns({ query, groups, signal, onPick = null, filters = () => ({}), isWanted = () => true, allReferrers = () => null }) {
+  let hasCards = false;
   const host = h("div", { class: "stack" });
   const tick = h("input", { type: "checkbox", checked: isWithoutBots, "data-action": "exclude-bots" });
   const choice = h("label", { class: "tick" }, tick, text.excludeBots);
@@ -54,10 +56,11 @@ export function breakdowns({ query, groups, signal, onPick = null, filters = () 
     signal,
     lines: 8,
     async fetch(ends) {
-      const stats = await visitStats(query(), { signal: ends });
+      const [stats, hosts] = await Promise.all([visitStats(query(), { signal: ends }), allReferrers()]);
       isLogged = stats.enabled;
+      hasCards = isLogged && stats.total > 0;
       choice.hidden = !isLogged;
-      return stats;
+      return hosts === null ? stats : { ...stats, allReferrers: hosts.map(({ host: value, total: visits }) => ({ value, visits })) };
     },
     render: (stats) => content(stats, { groups: groups.filter((group) => isWanted(group, stats)), onPick, filters: filters() }),
   });
@@ -65,7 +68,7 @@ export function breakdowns({ query, groups, signal, onPick = null, filters = () 
     isWithoutBots = tick.checked;
     load();
   });
-  return { element, load, isOn: () => isLogged };
+  return { element, load, isOn: () => isLogged, hasCards: () => hasCards };
 }
 
 function content(stats, { groups, onPick, filters }) {
@@ -84,7 +87,7 @@ function content(stats, { groups, onPick, filters }) {
   };
   return [
     !stats.complete && h("p", { class: "notice warn" }, text.incomplete),
-    inColumns(groups.map((group) => groupCard(group, GROUPS[group], stats, pick))),
+    inColumns(groups.map((group) => groupCard(group, GROUPS[group].filter((name) => name !== "allReferrers" || name in stats), stats, pick))),
     stats.since && h("p", { class: "soft small" }, text.since(format.instant(Date.parse(stats.since)))),
   ];
 }
@@ -92,14 +95,15 @@ function content(stats, { groups, onPick, filters }) {
 /** A card of one or several lists, one of which is shown. */
 function groupCard(group, names, stats, pick) {
   const [host, best] = [h("div"), h("span")];
-  const buttons = names.map((name) => h("button", { type: "button", class: "button", "data-part": name, onclick: () => show(name) }, text.parts[name]));
+  const buttons = names.map((name) => h("button", { type: "button", class: "button", "data-part": name, onclick: () => show(name) }, text.tabs[name] ?? text.parts[name]));
   const show = (name) => {
     chosen.set(group, name);
     buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.part === name)));
     const rows = stats[name] ?? [];
+    const isOfPeriod = name !== "allReferrers";
     const [first] = orderOf(name, rows);
-    fill(best, isKnown(rows) ? bestOf(format.bareUrl(nameOf(name, first)), format.percent(first.visits, stats.total)) : text.nothing);
-    fill(host, listTable(name, rows, stats.total, (one) => pick(name, one)), rows.length >= SHOWN && h("p", { class: "soft small" }, text.more(SHOWN)));
+    fill(best, isKnown(rows) ? bestOf(format.bareUrl(nameOf(name, first)), isOfPeriod ? format.percent(first.visits, stats.total) : format.number(first.visits)) : text.nothing);
+    fill(host, listTable(name, rows, isOfPeriod ? stats.total : null, (one) => (isOfPeriod ? pick(name, one) : null)), isOfPeriod && rows.length >= SHOWN && h("p", { class: "soft small" }, text.more(SHOWN)));
   };
   const first = names.find((name) => name === chosen.get(group)) ?? names.find((name) => isKnown(stats[name])) ?? names[0];
   show(first);
@@ -121,22 +125,23 @@ function orderOf(name, rows) {
   return [...named, ...rows.filter((one) => !named.includes(one))];
 }
 
-/** The visits of each value, and its share of all. `pickOf(row)` is what a click on the value does, or null. */
+/** The visits of each value, and its share of `total`, if that is known. `pickOf(row)` is what a click on the value does, or null. */
 function listTable(name, rows, total, pickOf) {
   if (!isKnown(rows) && name !== "referrers") {
     const why = name.startsWith("utm") ? text.nothingText.utm : text.nothingText[name] ?? text.nothingText.other;
     return emptyState(text.nothing, why);
   }
   // Seen, it would repeat the title of the card or the chosen part.
-  const columns = [{ title: text.parts[name], hidden: true }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }];
+  const columns = [{ title: text.parts[name], hidden: true }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }].slice(0, total === null ? 2 : 3);
   // The unnamed row has no bar: it is often the largest, and the bars of all others would be stubs beside it.
   const named = namedOf(name, rows);
   const largest = Math.max(...named.map(({ visits }) => visits));
   const valueOf = (one) => (named.includes(one) ? onBar(one.visits, largest, pickable(nameOf(name, one), pickOf(one))) : h("div", { class: "share" }, clipped(nameOf(name, one), "soft")));
-  const lines = orderOf(name, rows).map((one) => row(
+  const lines = orderOf(name, rows).map((one) => row(...[
     { content: valueOf(one), class: "fluid" },
     { content: format.number(one.visits), class: "num" },
-    { content: format.percent(one.visits, total), class: "num soft" }));
+    { content: format.percent(one.visits, total), class: "num soft" },
+  ].slice(0, columns.length)));
   return shareTable(common.asTable(text.parts[name]), columns, lines, { shown: SEEN, action: "all-rows" });
 }
 

@@ -26,7 +26,7 @@ const GROUPS = ["places", "technology", "languages", "sources", "campaigns", "de
  */
 export function linkVisits(named, context) {
   const { signal } = context;
-  const state = { plots: [], shown: null, created: null };
+  const state = { plots: [], shown: null, created: null, referrers: null, isLoaded: false };
   const readState = () => {
     state.period = periodOf(context.query, LINK_PERIODS);
     state.filters = filtersOf(context.query, LINK_FILTERS);
@@ -41,12 +41,14 @@ export function linkVisits(named, context) {
   const exports = () => exportsOf(named, state, about);
   const save = button(usage.export, () => openMenu(save, exports()), { "data-action": "export-visits", "aria-haspopup": "menu", "aria-expanded": "false", disabled: true });
   const host = h("div", { class: "stack visit-counts" });
-  const referrers = h("div", null, referrersCard(null));
+  // Their card stands alone while the breakdowns have none of referrers.
+  const referrers = h("div", { hidden: true }, referrersCard(null));
   const about = breakdowns({
     query: () => ({ shortCode: named.shortCode, domain: named.domain, ...apiQuery(state.period), ...state.filters }),
     groups: GROUPS,
     signal,
     filters: () => state.filters,
+    allReferrers: () => state.referrers,
     isWanted: (group, stats) => group !== "destinations" || hasDestinations(stats, state.filters),
     onPick(part) {
       change(withFilters(context.query, part));
@@ -62,13 +64,15 @@ export function linkVisits(named, context) {
     signal,
     lines: 8,
     async fetch(ends) {
+      const asked = counts(named, state, ends);
+      state.referrers = asked.then((found) => found.referrers, () => null);
       try {
-        return await counts(named, state, ends);
+        return await asked;
       } catch (error) {
         if (error.name !== "AbortError") {
           // The error is shown once, in place of the chart.
-          referrers.hidden = true;
           fill(referrers);
+          arrange();
         }
         throw error;
       }
@@ -76,8 +80,8 @@ export function linkVisits(named, context) {
     render(found) {
       clear();
       state.shown = found;
-      referrers.hidden = false;
       fill(referrers, referrersCard(found.referrers));
+      arrange();
       save.disabled = false;
       return countsOf(found, state);
     },
@@ -91,16 +95,23 @@ export function linkVisits(named, context) {
     chips.set(state.filters);
   };
   // While no visits are logged, one card says so.
-  const showSingle = () => {
+  const arrange = () => {
     single.element.hidden = !about.isOn();
+    referrers.hidden = !state.isLoaded || about.hasCards() || referrers.childElementCount === 0;
   };
-  showSingle();
-  const loadLogged = () => Promise.all([about.load().then(showSingle), hasAllLinks() && single.load()]);
+  arrange();
+  const loadAbout = async () => {
+    await about.load();
+    state.isLoaded = true;
+    arrange();
+  };
+  const loadLogged = () => Promise.all([loadAbout(), hasAllLinks() && single.load()]);
   const update = () => {
     readState();
     show();
+    const loading = loadCounts();
     loadLogged();
-    return loadCounts();
+    return loading;
   };
   show();
   const element = h("section", { class: "stack", "aria-label": text.visits }, picker.element, chips.element, host);

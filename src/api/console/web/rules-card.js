@@ -8,6 +8,9 @@ import { mayWrite } from "./rights.js";
 import { rules as text } from "./strings-rules.js";
 import { common } from "./strings-shell.js";
 
+/** Whether a card of rules has little to say: there are none, or they could not be read. */
+export const isShort = (told) => told === null || told.redirectRules.length === 0;
+
 /** The rules of a link, or `null` where they could not be read; `onChange()` is called after a change. */
 export function rulesCard(link, told, onChange) {
   if (told === null) {
@@ -16,7 +19,7 @@ export function rulesCard(link, told, onChange) {
   const rules = told.redirectRules;
   const edit = (label, props) => mayWrite() && button(label, () => editRules(link, rules, onChange), { "data-action": "edit-rules", ...props });
   if (rules.length === 0) {
-    return card(text.title, { id: "rules", fold: common.none }, emptyState(text.none, text.noneText, ...[edit(text.addFirst)].filter(Boolean)));
+    return card(text.title, { id: "rules", beside: edit(text.addFirst), fold: common.none }, h("p", { class: "soft small" }, text.noneText));
   }
   const items = rules.map(({ conditions, longUrl }) => h("li", null,
     h("p", { class: "rule-says" }, conditions.map((condition, at) => [at > 0 && h("span", { class: "soft" }, text.and), h("span", { class: "wrap" }, conditionText(condition))])),

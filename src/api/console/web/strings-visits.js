@@ -4,11 +4,12 @@ import { count, number } from "./format.js";
 
 export const breakdowns = {
   title: "Visitors",
-  groups: { places: "Locations", technology: "Technology", languages: "Languages", sources: "Referrers in this period", campaigns: "Campaigns (UTM)", destinations: "Destinations" },
+  groups: { places: "Locations", technology: "Technology", languages: "Languages", sources: "Referrers", campaigns: "Campaigns (UTM)", destinations: "Destinations" },
   parts: {
     countries: "Countries", cities: "Cities", browsers: "Browsers", operatingSystems: "Systems", devices: "Devices", languages: "Languages",
-    referrers: "Referrers", destinations: "Destinations", utmSources: "Source", utmMediums: "Medium", utmCampaigns: "Campaign", utmTerms: "Term", utmContents: "Content",
+    referrers: "Referrers", allReferrers: "All-time referrers", destinations: "Destinations", utmSources: "Source", utmMediums: "Medium", utmCampaigns: "Campaign", utmTerms: "Term", utmContents: "Content",
   },
+  tabs: { referrers: "This period", allReferrers: "All time" },
   devices: { mobile: "Mobile", tablet: "Tablet", desktop: "Desktop", bot: "Bot", other: "Other" },
   unknown: { referrers: "Direct or unknown", utmSources: "Not set", utmMediums: "Not set", utmCampaigns: "Not set", utmTerms: "Not set", utmContents: "Not set", other: "Unknown" },
   visits: "Visits",

@@ -11,7 +11,7 @@ import { archive, remove } from "./links-actions.js";
 import { openMenu } from "./menu.js";
 import { isBeingDeleted, onDeleted } from "./deletes.js";
 import { hasAllLinks, mayManage, mayWrite } from "./rights.js";
-import { rulesCard } from "./rules-card.js";
+import { isShort, rulesCard } from "./rules-card.js";
 import { missingHere } from "./shared-home.js";
 import { actions, page as text, states } from "./strings-links.js";
 import { pages, sharedHome } from "./strings-shell.js";
@@ -117,13 +117,16 @@ function draw(page, { link, told, rules }) {
   page.title.classList.toggle("code", link.title === null);
   page.setTitle(link.title ?? link.shortCode);
   const { counts, about, single, referrers, loadLogged } = page.visits;
+  const ruled = rulesCard(link, rules, again);
   fill(page.host,
     headOf(link, edit),
     h("div", { class: "link-page" },
-      h("div", { class: "stack" }, counts, rulesCard(link, rules, again)),
-      h("div", { class: "stack" }, factsCard(link), referrers)),
-    // Below all else, since they load last, and with the whole width.
-    about, hasAllLinks() && single, hasAllLinks() ? historyCard(history, link) : noHistory());
+      h("div", { class: "stack" }, counts),
+      h("div", { class: "stack" }, factsCard(link), isShort(rules) && ruled)),
+    // Rules have long URLs, which need the whole width.
+    !isShort(rules) && ruled,
+    // Below all else, since they load last.
+    about, referrers, hasAllLinks() && single, hasAllLinks() ? historyCard(history, link) : noHistory());
   loadLogged();
 }
 
