@@ -253,7 +253,7 @@ fn visits_of_a_link_are_compared() {
     console.close();
 }
 
-/// A link once had more visits than in days before there was one.
+/// The change of a young link once counted days before its creation.
 #[test]
 fn young_links_are_compared_with_nothing() {
     let console = OpenConsole::open();
