@@ -234,7 +234,11 @@ fn plots(status: &Value) -> Vec<CorePlot> {
 
 /// The row of a core.
 fn core(core: &Value) -> Vec<String> {
-    let latency = |name: &str| core["latencyMicros"][name].as_f64().map_or("–".to_owned(), tenths);
+    // A core without redirects has latencies of 0.
+    let latency = |name: &str| match core["latencyMicros"][name].as_f64().filter(|micros| *micros > 0.0) {
+        Some(micros) => tenths(micros),
+        None => "–".to_owned(),
+    };
     vec![
         core["core"].to_string(),
         core["cpu"].to_string(),
@@ -410,6 +414,14 @@ mod tests {
         assert_eq!(grouped(&json!(999)), "999");
         assert_eq!(tenths(15_532.04), "15,532.0");
         assert_eq!(rounded(&json!(3_521_614_586_208_u64)), "3.52 trillion");
+    }
+
+    #[test]
+    fn idle_cores_have_no_latencies() {
+        let latencies =
+            |micros: f64| core(&json!({"latencyMicros": {"p50": micros, "p99": micros, "max": micros}})).split_off(11);
+        assert_eq!(latencies(0.0), ["–", "–", "–"]);
+        assert_eq!(latencies(12.34), ["12.3", "12.3", "12.3"]);
     }
 
     #[test]
