@@ -185,6 +185,27 @@ const EDGES: &str = "(() => {
     return [edges.size, [...new Set(all('.remove').map((one) => one.textContent))]];
 })()";
 
+/// Script: the room between the destination of a rule and the edge of the rule, in pixels.
+const ROOM: &str = "(() => {
+    const rule = document.querySelector('dialog .rule-form > div').getBoundingClientRect();
+    return rule.right - document.querySelector('dialog .rule-form [name=longUrl]').getBoundingClientRect().right;
+})()";
+
+/// A column for a button was empty, as the only condition of a rule cannot be removed.
+#[test]
+fn single_conditions_leave_no_room_for_a_button() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("ruled", TARGET);
+    let condition = json!({"type": "device", "matchKey": null, "matchValue": "android"});
+    set(node, "ruled", &json!([{"longUrl": "https://a.example/", "conditions": [condition]}]));
+    open_editor(browser, node, "ruled");
+    let room = browser.value(ROOM);
+    assert!(room.as_f64().is_some_and(|pixels| pixels <= 24.0), "{room}");
+    assert_eq!(browser.value(EDGES), json!([1, ["Remove rule"]]));
+    console.close();
+}
+
 /// A field was as wide as its rule, or less where a cross beside it removed a condition.
 #[test]
 fn fields_of_rules_end_on_one_line() {
