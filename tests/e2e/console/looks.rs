@@ -327,9 +327,12 @@ fn sections_of_settings_are_chosen() {
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "settings"));
     shows(browser, "#settings-links");
-    // Only sections with changed settings are unfolded.
+    // Sections begin folded, and name the settings that were changed.
+    says(browser, "#settings-general summary", "Changed: ");
+    says(browser, "#settings-links summary", "Links");
+    says(browser, "#settings-links summary", "[links]");
     let open = || browser.value("['general', 'links'].map((name) => document.getElementById(`settings-${name}`).open)");
-    assert_eq!(open(), json!([true, false]));
+    assert_eq!(open(), json!([false, false]));
     let choose = "((choice) => { choice.value = 'settings-links'; choice.dispatchEvent(new Event('change')); })";
     browser.value(&format!("{choose}(document.querySelector('[data-action=section]'))"));
     // Below the bar that sticks to the top of the window.
@@ -337,7 +340,7 @@ fn sections_of_settings_are_chosen() {
         let top = browser.value("document.getElementById('settings-links').getBoundingClientRect().top");
         (40.0..120.0).contains(&top.as_f64().unwrap())
     });
-    assert_eq!(open(), json!([true, true]));
+    assert_eq!(open(), json!([false, true]));
     browser.value("document.querySelector('[data-action=unfold]').click()");
     assert_eq!(browser.value("document.querySelectorAll('.settings:not([open])').length"), json!(0));
     // A single section needs no choice.

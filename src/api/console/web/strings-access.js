@@ -218,6 +218,10 @@ export const fleet = {
   },
 };
 
+/** Sections of the settings whose titles are more than the name of their table; the first one is in no table. */
+const SECTIONS = { "": "General", allow: "Allowed hosts", block: "Blocked hosts", tls: "TLS", api: "API", geo: "Geolocation" };
+const capital = (word) => word.charAt(0).toUpperCase() + word.slice(1);
+
 export const settings = {
   rulesSaved: "allow.hosts and block.hosts are not in use, because hosts were saved in the console. See ",
   filter: "Filter settings",
@@ -234,7 +238,7 @@ export const settings = {
   unfold: "Expand all",
   counts: (all, changed) => (changed > 0 ? `${count(all, "setting")}, ${number(changed)} changed` : count(all, "setting")),
   changedNames: (names) => `Changed: ${names.join(", ")}`,
-  general: "General",
+  sectionName: (table) => SECTIONS[table] ?? capital(table.replaceAll("_", " ")),
   label: (table) => (table === "" ? "General settings, as a table" : `Settings of ${table}, as a table`),
   columns: ["Setting", "Value", "Description"],
   sources: { flag: "Flag", environment: "Environment variable" },

@@ -92,23 +92,20 @@ function tables(settings, { text: typed, onlySet }, clear) {
       : iconState("search", text.nothing, onlySet ? text.nothingChangedText : text.nothingText, button(common.clearFilter, clear, { "data-action": "clear-filter" }));
   }
   const groups = Map.groupBy(found, tableOf);
-  // Settings that were searched for are shown at once; of all others, only the sections in which somebody changed one.
+  // Settings that were searched for are shown at once. All others begin folded: each section names those that somebody changed.
   const isSearch = onlySet || words.length > 0 || groups.size === 1;
-  const sections = [...groups].map(([table, rows]) => section(table, rows, isSearch || location.hash === `#${idOf(table)}` || (!isPhone() && rows.some(isSet))));
+  const sections = [...groups].map(([table, rows]) => section(table, rows, isSearch || location.hash === `#${idOf(table)}`));
   return [
     h("div", { class: "toolbar" },
       h("p", { class: "soft", role: "status" }, text.found(found.length, settings.length)),
       groups.size > 1 && [sectionChoice([...groups.keys()]), !isSearch && unfoldButton(sections)]),
-    sections,
+    h("div", { class: "joined" }, sections),
   ];
 }
 
 function unfoldButton(sections) {
   return button(text.unfold, () => sections.forEach((one) => { one.open = true; }), { "data-action": "unfold" });
 }
-
-/** On a phone, each section is as long as the window, so they begin folded. */
-const isPhone = () => matchMedia("(max-width: 48rem)").matches;
 
 const idOf = (table) => `settings-${table || "general"}`;
 
@@ -123,20 +120,19 @@ function sectionChoice(tables) {
   };
   const choice = h("select", { "aria-label": text.section, "data-action": "section", onchange: show },
     h("option", { value: "" }, text.section),
-    tables.map((table) => h("option", { value: idOf(table) }, table === "" ? text.general : table)));
+    tables.map((table) => h("option", { value: idOf(table) }, text.sectionName(table))));
   return choice;
 }
 
 /** The settings of a table of the file, which can be folded. */
 function section(table, settings, isOpen) {
   const changed = settings.filter(isSet);
-  const title = table === "" ? text.general : h("code", null, `[${table}]`);
   const region = regionTable(text.label(table), COLUMNS, settings.map(settingRow));
   // Names, values and descriptions are too long for columns of a phone.
   region.table.classList.add("as-cards");
   return h("details", { id: idOf(table), class: "card settings", open: isOpen },
-    h("summary", null, icon("down"), h("h2", null, title), h("small", null, text.counts(settings.length, changed.length)),
-      changed.length > 0 && h("small", { class: "only-on-phone" }, text.changedNames(changed.map(({ name }) => name.slice(table.length + (table === "" ? 0 : 1)))))),
+    h("summary", null, icon("down"), h("h2", null, text.sectionName(table)), table !== "" && h("code", { class: "soft" }, `[${table}]`), h("small", null, text.counts(settings.length, changed.length)),
+      changed.length > 0 && h("small", { class: "changed-names" }, text.changedNames(changed.map(({ name }) => name.slice(table.length + (table === "" ? 0 : 1)))))),
     region.element);
 }
 
