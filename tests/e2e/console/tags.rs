@@ -62,7 +62,13 @@ fn tags_are_filtered_sorted_and_opened() {
         browser
             .value("[...document.querySelectorAll('.tag-table [data-action=tag-links]')].map((one) => one.innerText)")
     };
-    assert_eq!(names(), json!(["mail", "print", "sale"]));
+    // Nobody has chosen an order.
+    assert_eq!(browser.value("document.querySelector('[data-action=sort]').value"), json!("visits-DESC"));
+    says(browser, ".tag-table", "sale");
+    assert_eq!(browser.value("document.querySelectorAll('.tag-table .share > i').length"), json!(3));
+    browser.choose("[data-action=sort]", "tag-ASC");
+    wait_until("the first by name", || names() == json!(["mail", "print", "sale"]));
+    says(browser, "main .card h2", "Tags by name");
     // A row has one button, and its menu all actions.
     assert_eq!(browser.value("document.querySelectorAll('.tag-table tbody button').length"), json!(3));
     browser.fits_everywhere(|_| browser.scrolls_nowhere_sideways());
@@ -253,14 +259,15 @@ fn tags_of_chosen_links_are_removed() {
     console.close();
 }
 
-/// Script: from now on, the node refuses requests for tags as `window.refusal` says, if that is set. It keeps the bodies
+/// Script: from now on, the node refuses requests for tags as `window.refusal` says, if that is set; with a `part`, only
+/// those with this part in their address. It keeps the bodies
 /// of renames in `window.renames`, and says that the first one has to be repeated.
 const WITH_REFUSALS: &str = "(() => {
     const real = window.fetch;
     const problem = (value) => Promise.resolve(Response.json(value, { status: value.status }));
     window.renames = [];
     window.fetch = (path, options) => {
-        if (window.refusal && String(path).startsWith('/rest/v3/tags/stats')) return problem(window.refusal);
+        if (window.refusal && String(path).startsWith('/rest/v3/tags/stats') && path.includes(window.refusal.part ?? '')) return problem(window.refusal);
         if (options?.method !== 'PUT') return real(path, options);
         window.renames.push(JSON.parse(options.body));
         return window.renames.length > 1 ? Promise.resolve(new Response(null, { status: 204 }))
@@ -293,6 +300,16 @@ fn tags_say_why_they_are_missing() {
     browser.value("window.refusal = null");
     press(browser, "main", "sort-by-name");
     says(browser, ".tag-table", "sale");
+    // Without a chosen order, it does so by itself.
+    browser.value(
+        "window.refusal = { part: 'orderBy=visits', status: 400, title: 'Invalid data', invalidElements: ['orderBy'] }",
+    );
+    browser.click("#nav a[href='/admin/links']");
+    says(browser, ".list-status", "1 link");
+    browser.click("#nav a[href='/admin/tags']");
+    says(browser, "main .card h2", "Tags by name");
+    says(browser, ".tag-table", "sale");
+    browser.value("window.refusal = null");
     // A rename that the node ends early continues by itself, as a merge with what has changed.
     act(browser, "sale", "rename-tag");
     enter_name(browser, "spring");

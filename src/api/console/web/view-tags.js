@@ -1,12 +1,12 @@
 // Tags: the links and visits of each, filtered and sorted; for keys that may change all links, with what renames, merges and deletes them.
 
 import { get, withQuery } from "./api.js";
-import { button, clipped, emptyState, h, iconState, pageHead, pageLink, regionTable, row, setText } from "./dom.js";
+import { button, card, emptyState, h, iconState, outside, pageHead, pageLink, regionTable, row, setText } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
 import { icon } from "./icons.js";
 import { openMenu } from "./menu.js";
-import { filterClearer, filterField, numberOr, reloader } from "./parts.js";
+import { filterClearer, filterField, numberOr, onBar, reloader } from "./parts.js";
 import { hasAllLinks, mayRetag } from "./rights.js";
 import { missingHere } from "./shared-home.js";
 import { common, pages, sharedHome } from "./strings-shell.js";
@@ -16,17 +16,19 @@ import { deleteTag, renameTag } from "./tag-actions.js";
 
 const PER_PAGE = 100;
 const WAIT_MS = 200;
-const USUAL_SORT = "tag-ASC";
 
-/** What the address says: the filter, the order and the page. */
+/** The order that nobody has chosen: by visits, or by name where the node does not sort by visits. */
+const [USUAL_SORT, OTHER_SORT] = ["visits-DESC", "tag-ASC"];
+
+/** What the address says: the filter, the order, which is `null` for the usual one, and the page. */
 function stateOf(query) {
   const [sort, page] = [query.get("sort"), Number(query.get("page"))];
-  return { q: query.get("q") ?? "", sort: Object.hasOwn(text.sorts, sort) ? sort : USUAL_SORT, page: Number.isSafeInteger(page) && page > 0 ? page : 1 };
+  return { q: query.get("q") ?? "", sort: Object.hasOwn(text.sorts, sort) ? sort : null, page: Number.isSafeInteger(page) && page > 0 ? page : 1 };
 }
 
 /** The query of the address for a state. */
 function paramsOf({ q, sort, page }) {
-  const usual = { q: "", sort: USUAL_SORT, page: 1 };
+  const usual = { q: "", sort: null, page: 1 };
   return new URLSearchParams(Object.entries({ q, sort, page }).filter(([name, value]) => value !== usual[name]));
 }
 
@@ -69,6 +71,7 @@ export async function show(main, context) {
     },
     render: (found) => {
       setText(status, found.wrongOrder ? "" : text.found(found.pagination.totalItems));
+      sort.value = found.sort;
       return content(found, { state, change, clear: clearer.clear, reload: () => !signal.aborted && load(), go: context.go });
     },
   });
@@ -77,7 +80,7 @@ export async function show(main, context) {
       clearTimeout(timer);
       filter.value = state.q;
     }
-    sort.value = state.sort;
+    sort.value = state.sort ?? USUAL_SORT;
     clearer.set(state.q !== "");
     return load();
   };
@@ -92,13 +95,20 @@ export async function show(main, context) {
   };
 }
 
+/** A page of tags, and their order. Sorts by name where nobody has chosen an order and the node cannot sort by visits. */
+async function tagsOf({ sort, ...asked }, signal) {
+  const found = await tagsBy(sort ?? USUAL_SORT, asked, signal);
+  return found.wrongOrder && sort === null ? tagsBy(OTHER_SORT, asked, signal) : found;
+}
+
 /** A page of tags, which have hyphens for spaces. The node sorts by visits only where the tags have not too many links. */
-async function tagsOf({ q, sort, page }, signal) {
+async function tagsBy(sort, { q, page }, signal) {
   try {
-    return (await get("/rest/v3/tags/stats", { query: { searchTerm: q.trim().replaceAll(" ", "-"), orderBy: sort, page, itemsPerPage: PER_PAGE }, signal })).tags;
+    const { tags } = await get("/rest/v3/tags/stats", { query: { searchTerm: q.trim().replaceAll(" ", "-"), orderBy: sort, page, itemsPerPage: PER_PAGE }, signal });
+    return { ...tags, sort };
   } catch (error) {
     if (error.fields?.includes("orderBy")) {
-      return { wrongOrder: true };
+      return { sort, wrongOrder: true };
     }
     throw error;
   }
@@ -106,20 +116,21 @@ async function tagsOf({ q, sort, page }, signal) {
 
 function content(found, { state, change, clear, reload, go }) {
   if (found.wrongOrder) {
-    return h("div", { class: "card" }, emptyState(text.cannotSort, text.cannotSortText, button(text.byName, () => change({ sort: USUAL_SORT }), { kind: "primary", "data-action": "sort-by-name" })));
+    return h("div", { class: "card" }, emptyState(text.cannotSort, text.cannotSortText, button(text.byName, () => change({ sort: OTHER_SORT }), { kind: "primary", "data-action": "sort-by-name" })));
   }
-  const { data, pagination } = found;
+  const { data, pagination, sort } = found;
   if (data.length === 0) {
     return h("div", { class: "card" }, nothing(state, { change, clear }));
   }
   const withActions = mayRetag();
+  const largest = Math.max(...data.map(({ visitsSummary }) => visitsSummary?.total ?? 0));
   const columns = [
     { title: text.columns.tag }, { title: text.columns.links, class: "num" }, { title: text.columns.visits, class: "num" }, { title: text.columns.bots, class: "num" },
     { title: text.columns.actions, hidden: true },
   ];
-  const { element, table } = regionTable(text.label, columns, data.map((one) => tagRow(one, withActions, { reload, go })));
+  const { element, table } = regionTable(text.label, columns, data.map((one) => tagRow(one, largest, withActions, { reload, go })));
   table.classList.add("tag-table", "rows");
-  return [h("div", { class: "card" }, element), pagerOf(pagination, change), h("p", { class: "soft" }, text.note)];
+  return [card(text.sortedBy[sort], { beside: h("small", null, text.allTime) }, element), pagerOf(pagination, change)];
 }
 
 function nothing({ q, page }, { change, clear }) {
@@ -130,7 +141,8 @@ function nothing({ q, page }, { change, clear }) {
     : iconState("search", text.nothing, text.nothingText, button(common.clearFilter, clear, { "data-action": "clear-filter" }));
 }
 
-function tagRow(one, withActions, { reload, go }) {
+/** The row of a tag, on a bar that compares its visits with those of the `largest`. */
+function tagRow(one, largest, withActions, { reload, go }) {
   const { tag, shortUrlsCount, visitsSummary } = one;
   const links = withQuery("/admin/links", { tags: joinTags([tag]) });
   const num = (shown, role, label) => ({ content: shown, class: `num unit ${role}`, label });
@@ -143,7 +155,7 @@ function tagRow(one, withActions, { reload, go }) {
   ];
   const menu = button(icon("more"), () => openMenu(menu, items), { kind: "icon menu-button", "data-action": "tag-menu", "aria-label": text.actionsFor(tag), "aria-haspopup": "menu", "aria-expanded": "false" });
   return row(
-    { content: pageLink(links, clipped(tag), { class: "pick", "data-action": "tag-links" }), class: "fluid lead" },
+    { content: onBar(visitsSummary?.total, largest, pageLink(links, outside(tag, { class: "tag", title: tag }), { class: "pick", "data-action": "tag-links" })), class: "fluid lead" },
     num(pageLink(links, format.number(shortUrlsCount), { "aria-label": text.linksOf(tag, shortUrlsCount) }), "fact", units.links(shortUrlsCount)),
     num(numberOr(visitsSummary?.total, text.notCounted), "figure", units.visits(visitsSummary?.total)),
     num(numberOr(visitsSummary?.bots, text.notCounted), "fact", units.botVisits),
