@@ -279,6 +279,32 @@ fn further_actions_of_a_link_are_in_a_menu() {
     console.close();
 }
 
+/// Script: the actions of the open menu.
+const MENU: &str = "[...document.querySelectorAll('.menu [role=menuitem]')].map((one) => one.dataset.action)";
+
+#[test]
+fn actions_of_pages_are_in_a_menu_on_a_phone() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("first", TARGET);
+    console.shows_page(PHONE, "links", ("tbody", "first"));
+    assert_eq!(browser.value(ACTIONS), json!(["new-link", "page-menu"]));
+    press(browser, "main", "page-menu");
+    assert_eq!(browser.value(MENU), json!(["select", "export-csv", "export-ndjson", "import"]));
+    browser.fits_fingers();
+    browser.is_accessible();
+    press(browser, ".menu", "import");
+    wait_until("the imports", || browser.url() == at(node, "import"));
+    browser.go(&at(node, "usage"));
+    shows(browser, ".tiles, .usage-none");
+    assert_eq!(browser.value(ACTIONS), json!(["page-menu"]));
+    press(browser, "main", "page-menu");
+    assert_eq!(browser.value(MENU), json!(["refresh", "export-csv"]));
+    press(browser, ".menu", "refresh");
+    shows(browser, "main :is(.tiles, .usage-none)");
+    console.close();
+}
+
 /// Script: the height of the highest row of the list of visits, in pixels, and the number of visible rows.
 const VISITS: &str = "(() => {
     const rows = [...document.querySelectorAll('.visits tbody tr')].filter((one) => one.checkVisibility());

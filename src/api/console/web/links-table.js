@@ -22,6 +22,8 @@ export class LinksTable {
     this.on = on;
     /** The selected links of all pages, by `keyOf`. */
     this.selected = new Map();
+    /** Whether a phone shows the boxes that select, although no link is selected. */
+    this.isSelecting = false;
     /** What is shown: `{ link, check, element }`. */
     this.rows = [];
     /** The row from which a range is selected. */
@@ -42,9 +44,18 @@ export class LinksTable {
     return [...this.selected.values()];
   }
 
+  /** Ends the selection. */
   clear() {
+    this.isSelecting = false;
     this.selected.clear();
     this.selectAll(false);
+  }
+
+  /** Shows the boxes that select on a phone, where rows have no room for them otherwise. */
+  startSelecting() {
+    this.isSelecting = true;
+    this.tell();
+    this.all.focus();
   }
 
   setBusy(isBusy) {
@@ -143,6 +154,7 @@ export class LinksTable {
     const here = this.rows.filter(({ link }) => this.selected.has(keyOf(link))).length;
     this.all.checked = here > 0 && here === this.rows.length;
     this.all.indeterminate = here > 0 && here < this.rows.length;
+    this.table.toggleAttribute("data-selecting", this.isSelecting || this.selected.size > 0);
     this.on.select(this.selection());
   }
 

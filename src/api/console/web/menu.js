@@ -1,6 +1,8 @@
 // A small menu under a button: a popover, which closes with Escape or a click elsewhere.
 
 import { button, h } from "./dom.js";
+import { icon } from "./icons.js";
+import { common } from "./strings-shell.js";
 
 const MARGIN = 4;
 
@@ -34,6 +36,12 @@ export function openMenu(anchor, items, { head } = {}) {
   setTimeout(() => {
     anchor.popoverTargetElement = menu.isConnected ? menu : null;
   });
+}
+
+/** The button of the actions that a phone has no room for beside the title of a page. `itemsOf()` returns them when it is pressed. */
+export function pageMenu(itemsOf) {
+  const more = button(icon("more"), () => openMenu(more, itemsOf()), { kind: "icon only-on-phone", "data-action": "page-menu", "aria-label": common.moreActions, "aria-haspopup": "menu", "aria-expanded": "false" });
+  return more;
 }
 
 function place(menu, at) {

@@ -160,7 +160,10 @@ export const saved = {
 export const list = {
   emptyReadOnly: "Your key may read links, but not create any. Links appear here once someone creates one.",
   export: "Export",
+  exportAs: (format) => `Export ${format}`,
   import: "Import",
+  selectLinks: "Select links",
+  selectHint: "Select links to change",
   create: "Create link",
   shortcuts: "Shortcuts",
   shortcutsTitle: "Keyboard shortcuts",

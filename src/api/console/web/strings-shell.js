@@ -100,6 +100,7 @@ export const common = {
   close: "Close",
   closeMessage: "Close message",
   confirm: "Continue",
+  moreActions: "More actions",
   copied: "Copied.",
   copy: "Copy",
   defaultDomain: "Default domain",

@@ -18,7 +18,7 @@ import { readPage } from "./links-pages.js";
 import { filterCount, filterOf, paramsOf, withoutFilters } from "./links-query.js";
 import { savedMenu } from "./links-saved.js";
 import { LinksTable, keyList } from "./links-table.js";
-import { openMenu } from "./menu.js";
+import { openMenu, pageMenu } from "./menu.js";
 import { missingHere } from "./shared-home.js";
 import { actions, list as text, opener } from "./strings-links.js";
 import { common, pages, sharedHome } from "./strings-shell.js";
@@ -82,7 +82,18 @@ class LinkList {
       ["CSV", () => exportCsv(this.filter), { name: "export-csv" }], ["NDJSON", () => exportLines(this.filter), { name: "export-ndjson" }],
     ]), { "data-action": "export", "aria-haspopup": "menu", "aria-expanded": "false" });
     return pageHead(pages.links, button(text.shortcuts, () => openDialog(text.shortcutsTitle, keyList()), { kind: "quiet", "data-action": "shortcuts", "aria-keyshortcuts": "?" }),
-      exports, mayWrite() && pageLink("/admin/import", text.import, { class: "button" }), mayWrite() && button(text.create, () => createDialog(), { kind: "primary", "data-action": "new-link", "aria-keyshortcuts": "c" }));
+      exports, mayWrite() && pageLink("/admin/import", text.import, { class: "button" }), mayWrite() && button(text.create, () => createDialog(), { kind: "primary", "data-action": "new-link", "aria-keyshortcuts": "c" }),
+      pageMenu(() => this.pageActions()));
+  }
+
+  /** What a phone has no room for beside the title. */
+  pageActions() {
+    return [
+      ...(mayWrite() ? [[text.selectLinks, () => this.table.startSelecting(), { name: "select" }]] : []),
+      [text.exportAs("CSV"), () => exportCsv(this.filter), { name: "export-csv" }],
+      [text.exportAs("NDJSON"), () => exportLines(this.filter), { name: "export-ndjson" }],
+      ...(mayWrite() ? [[text.import, () => this.context.go("/admin/import"), { name: "import" }]] : []),
+    ];
   }
 
   /** Shows what the address says, as after a reload or a step back. */
@@ -273,10 +284,12 @@ class LinkList {
 
   showSelection(links) {
     const many = links.length;
-    this.selection.hidden = many === 0;
-    this.status.hidden = this.further.hidden = many > 0;
+    const isOn = many > 0 || this.table.isSelecting;
+    this.selection.hidden = !isOn;
+    this.status.hidden = this.further.hidden = isOn;
+    this.selection.dataset.selected = many;
     if (many === 0) {
-      fill(this.selection);
+      fill(this.selection, isOn && [h("b", { role: "status" }, text.selectHint), button(common.cancel, () => this.table.clear(), { kind: "quiet", "data-action": "clear-selection" })]);
       return;
     }
     const changed = (done) => this.changed(done);
@@ -289,7 +302,6 @@ class LinkList {
       button(actions.setExpiry, () => setExpiry(this.table.selection(), changed), { "data-action": "set-expiry" }),
       button(actions.delete, () => this.remove(this.table.selection()), { kind: "danger", "data-action": "delete" }),
       button(text.clearSelection, () => this.table.clear(), { kind: "quiet", "data-action": "clear-selection" }));
-    this.selection.dataset.selected = many;
   }
 
   menuOf(link) {

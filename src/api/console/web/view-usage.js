@@ -5,6 +5,7 @@ import { breakdowns, visitStats } from "./breakdowns.js";
 import { actionButton, button, h, iconState, outside, pageHead, pageLink, unfold } from "./dom.js";
 import { joinTags } from "./field.js";
 import { createDialog, onCreated } from "./link-form.js";
+import { pageMenu } from "./menu.js";
 import { inColumns, reloader, settingLink, sourcesNote } from "./parts.js";
 import { apiQuery, periodOf, periodPicker, queryBefore, withPeriod } from "./period.js";
 import { hasAllLinks, mayWrite, seesService } from "./rights.js";
@@ -74,7 +75,9 @@ export async function show(main, context) {
   const picker = periodPicker((chosen) => change(withPeriod(context.query, chosen)));
   const chips = filterChips((name) => change(withFilters(context.query, { [name]: "" })));
   const save = actionButton(text.export, () => saveUsage({ ...(isShown(state) ? state.shown : {}), period: state.period, query: query(), signal }), { "data-action": "export-csv" });
-  main.append(pageHead(pages.usage, save, actionButton(text.refresh, update, { "data-action": "refresh" })), picker.element, chips.element, host);
+  const refresh = actionButton(text.refresh, update, { "data-action": "refresh" });
+  const menu = pageMenu(() => [[text.refresh, () => refresh.click(), { name: "refresh" }], [text.export, () => save.click(), { name: "export-csv" }]]);
+  main.append(pageHead(pages.usage, save, refresh, menu), picker.element, chips.element, host);
   const asked = context.query.get("show");
   update().then(() => asked && !signal.aborted && reveal(asked));
   const off = onCreated(update);
