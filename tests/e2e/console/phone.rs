@@ -71,6 +71,14 @@ fn pages_fit_a_phone_and_a_finger() {
     console.close();
 }
 
+/// Script: the entries of the bar that are marked.
+const MARKED: &str =
+    "[...document.querySelectorAll('#tabs :is(a, button)')].filter((one) => getComputedStyle(one).boxShadow !== 'none')
+    .map((one) => one.getAttribute('href') ?? one.dataset.action)";
+
+/// Script: true if the open navigation begins below the notice of the header.
+const STARTS_BELOW_HEADER: &str = "document.querySelector('.top').getBoundingClientRect().bottom <= document.querySelector('.side').getBoundingClientRect().top";
+
 #[test]
 fn bar_opens_all_pages_on_a_phone() {
     let console = OpenConsole::open();
@@ -83,8 +91,15 @@ fn bar_opens_all_pages_on_a_phone() {
     wait_until("the focus", || browser.value("document.activeElement.closest('#nav') !== null") == true);
     browser.fits_fingers();
     browser.is_accessible();
+    assert_eq!(browser.value(MARKED), json!(["more"]));
+    assert_eq!(browser.value(STARTS_BELOW_HEADER), json!(true));
     browser.press(ESCAPE);
     wait_until("the focus", || browser.value("document.activeElement.dataset.action") == "more");
+    assert_eq!(browser.value(MARKED), json!(["/admin/links"]));
+    // A click beside the open navigation closes it.
+    browser.press(ENTER);
+    browser.value("document.querySelector('main h1').click()");
+    assert_eq!(browser.value(&format!("{more}.getAttribute('aria-expanded')")), "false");
     browser.press(ENTER);
     browser.click("#nav a[href='/admin/fleet']");
     wait_until("the fleet", || browser.url() == at(node, "fleet"));

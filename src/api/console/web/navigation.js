@@ -39,6 +39,15 @@ export function drawNavigation(all) {
 
 document.addEventListener("keydown", (event) => event.key === "Escape" && isOpen() && toggle());
 
+// The page behind the open navigation is covered: a click there closes it, and does nothing else.
+document.addEventListener("click", (event) => {
+  if (isOpen() && !event.target.closest("#side, #tabs")) {
+    event.preventDefault();
+    event.stopPropagation();
+    toggle();
+  }
+}, { capture: true });
+
 function pageEntry({ path, title, icon: name }) {
   return h("a", { href: path }, icon(name), h("span", null, title));
 }
