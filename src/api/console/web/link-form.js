@@ -4,7 +4,7 @@ import { currentSession, get, linkPath, patch, post } from "./api.js";
 import { formDialog, openDialog } from "./dialog.js";
 import { button, copyButton, h, outside, setText, targetLink } from "./dom.js";
 import { beside, destinationField, field, fieldGroup, fromLocalInput, toLocalInput } from "./field.js";
-import { dayHere, duration, instant, zoneName } from "./format.js";
+import { count, dayHere, duration, instant, zoneName } from "./format.js";
 import { detailPath, qrCode, valueIn } from "./link-parts.js";
 import { hasAllLinks, mayManage, mayWrite } from "./rights.js";
 import { go } from "./router.js";
@@ -13,8 +13,10 @@ import { common } from "./strings-shell.js";
 import { tagsField } from "./tags-field.js";
 import { toast, toastError } from "./toast.js";
 
+const DAY_SECONDS = 86_400;
+
 /** Below this lifetime, the hint has the time of day as well. */
-const DAYS_FROM_SECONDS = 3 * 86_400;
+const DAYS_FROM_SECONDS = 3 * DAY_SECONDS;
 
 const numberOrNull = (typed) => (typed.trim() === "" ? null : Number(typed));
 
@@ -24,6 +26,9 @@ function defaultExpiry(lifetime, starts) {
   return lifetime < DAYS_FROM_SECONDS ? instant(ends) : dayHere(ends);
 }
 
+/** A lifetime in whole days, as it is set: a round number of years would be a day off from the date after a leap day. */
+const lifetimeText = (seconds) => (seconds % DAY_SECONDS === 0 ? count(seconds / DAY_SECONDS, "day") : duration(seconds));
+
 /**
  * The field for the expiry `validUntil`: never or on a date, and for new links also after the default `lifetime` in seconds: `null`
  * if that is never, `undefined` if it is unknown. `check()` throws if the date is missing.
@@ -31,7 +36,7 @@ function defaultExpiry(lifetime, starts) {
 export function expiryField(validUntil, { isNew, lifetime }) {
   const { never, date: onDate, usual } = text.expiresChoices;
   const choices = [["never", never], ["date", onDate]];
-  const options = isNew && lifetime !== null ? [["default", usual(lifetime && duration(lifetime))], ...choices] : choices;
+  const options = isNew && lifetime !== null ? [["default", usual(lifetime && lifetimeText(lifetime))], ...choices] : choices;
   const kind = field({ name: "expires", label: text.expires, type: "select", options, value: validUntil ? "date" : options[0][0], hint: " " });
   const date = field({ name: "validUntil", label: text.expiresAt, type: "datetime-local", value: toLocalInput(validUntil), hint: text.zone(zoneName()), read: fromLocalInput });
   const isOnDate = () => kind.value() === "date";
@@ -151,10 +156,10 @@ async function askForLink(destination) {
   const lifetime = currentSession()?.defaultLifetime;
   const { longUrl, title, tags, starts, expires, maxVisits, redirect } = commonFields(null, lifetime);
   longUrl.input.value = destination;
-  const slug = field({ name: "customSlug", label: text.slug, autocomplete: "off", spellcheck: "false", hint: text.slugHint(hasSlashes), read: (typed) => typed.trim() || null });
   // With the default domain alone, there is nothing to choose.
   const usual = domains.some(([name]) => name === "") ? "" : domains[0]?.[0];
   const domain = domains.length > 1 || usual !== "" ? field({ name: "domain", label: text.domain, type: "select", options: domains, value: usual, read: (name) => name || "DEFAULT" }) : null;
+  const slug = slugField(hasSlashes, domains, domain);
   const code = [
     field({ name: "private", label: text.private, type: "checkbox" }),
     hasAllLinks() && field({ name: "findIfExists", label: text.findIfExists, type: "checkbox", hint: text.findIfExistsHint }),
@@ -169,6 +174,24 @@ async function askForLink(destination) {
       return expires.isNever() ? createForever(values) : post("/rest/v3/short-urls", values);
     },
   });
+}
+
+/** The field for the slug, behind the host of the short URL, which follows the field of the `domain`, if there is one. */
+function slugField(hasSlashes, domains, domain) {
+  const slug = field({ name: "customSlug", label: text.slugOptional, autocomplete: "off", spellcheck: "false", hint: text.slugHint(hasSlashes), read: (typed) => typed.trim() || null });
+  const host = outside("", { class: "prefix", "aria-hidden": "true" });
+  const show = () => {
+    const [, shown] = (domain && domains.find(([name]) => name === domain.input.value)) ?? domains[0] ?? [];
+    host.hidden = shown === undefined || shown === text.defaultDomain;
+    setText(host, `${shown}/`);
+    host.title = `${shown}/`;
+  };
+  show();
+  domain?.input.addEventListener("change", show);
+  const line = h("div", { class: "prefixed" });
+  slug.input.replaceWith(line);
+  line.append(host, slug.input);
+  return { ...slug, label: text.slug };
 }
 
 /** Creates a link that never expires. A create without an expiry gets the default one, so a change takes it away; no link is reused for that. */

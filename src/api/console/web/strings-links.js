@@ -91,6 +91,7 @@ export const form = {
   forwardQuery: "Forward query string",
   crawlable: "Allow crawlers (robots.txt)",
   slug: "Custom slug",
+  slugOptional: "Custom slug (optional)",
   slugHint: (hasSlashes) => `Letters, digits, - and _${hasSlashes ? ", also /" : ""}. Leave empty to generate one.`,
   domain: "Domain",
   defaultDomain: "Default domain",
