@@ -266,11 +266,11 @@ fn young_links_are_compared_with_nothing() {
     browser.value("document.querySelector('tbody .short-url a').click()");
     says(browser, ".tiles", "60");
     assert_eq!(browser.value("document.querySelector('.tiles').innerText.includes('+')"), json!(false));
-    let legend = "document.querySelector('.visits-chart .plot-legend').innerText.includes('Period before')";
+    let legend = "document.querySelector('.visits-chart .plot-legend').innerText.includes('Previous period')";
     assert_eq!(browser.value(legend), json!(false));
     // Two periods of seven days fit into its life.
     browser.click("[data-period='7d']");
-    says(browser, ".visits-chart .plot-legend", "Period before");
+    says(browser, ".visits-chart .plot-legend", "Previous period");
     console.close();
 }
 
