@@ -69,8 +69,9 @@ export function linksBar(onChange, ...more) {
     toggle.textContent = text.filters(filters);
     clear.disabled = filters === 0 && filter.q === "";
     drawChips(chips, controls, filter, (name) => {
-      change({ [name]: "" });
+      // A field that has the focus would keep its value.
       search.focus();
+      change({ [name]: "" });
     });
   };
   // The node names its apps to admins only: other keys would find nothing to choose.

@@ -33,7 +33,7 @@ const NOW_HEIGHT: u32 = 1_290;
 const FILLING: Duration = Duration::from_secs(45);
 
 /// Every picture by its name, with what it shows, in the order of `docs/screens/README.md`.
-const PICTURES: [(&str, &str); 69] = [
+const PICTURES: [(&str, &str); 70] = [
     ("now", "Console: overview"),
     ("links", "Console: links"),
     ("link", "Console: one link"),
@@ -48,6 +48,7 @@ const PICTURES: [(&str, &str); 69] = [
     ("settings", "Console: settings"),
     ("sign-in", "Console: sign-in"),
     ("status", "Status page"),
+    ("runbook", "What to do about an alarm"),
     ("home", "Public: form"),
     ("result", "Public: result of the form"),
     ("preview", "Public: preview"),
@@ -388,6 +389,7 @@ fn every_page_is_pictured() {
     look_at_dialogs(&browser, console);
     look_at_demo(&browser);
     look(&browser, "status", || browser.go(&format!("http://{}/status", node.admin)));
+    look(&browser, "runbook", || browser.go(&format!("http://{}/runbook/disk_full", node.admin)));
     for (name, path) in PUBLIC {
         look(&browser, name, || browser.go(&format!("http://{host}{path}")));
     }
