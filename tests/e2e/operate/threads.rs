@@ -39,6 +39,7 @@ const THREADS: &[(&str, i32, bool)] = &[
     ("geo", 10, true),
     ("image", 10, true),
     ("list-", 0, false),
+    ("order-", 10, true),
     ("pictures-", 10, true),
     ("pulse", 10, true),
     ("purge", 19, true),
