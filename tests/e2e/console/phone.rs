@@ -142,7 +142,8 @@ fn top_links_are_low_rows_on_a_phone() {
     let console = OpenConsole::open();
     let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("low", TARGET);
-    console.shows_page(PHONE, "", (".week", "low"));
+    console.shows_page(PHONE, "", (".week", "New links"));
+    browser.value(UNFOLD);
     let height = browser.value(TOP_ROW_HEIGHT);
     assert!(height.as_f64().is_some_and(|pixels| pixels <= 60.0), "{height}");
     browser.fits_fingers();
@@ -256,7 +257,7 @@ fn cards_of_a_link_are_folded_on_a_phone() {
     assert_eq!(folded[0], json!(["Redirect rules", "None", true]), "{folded}");
     assert_eq!(folded[1][0], "History", "{folded}");
     assert_eq!(browser.attribute("#rules .fold", "aria-expanded"), "false");
-    browser.click("#rules .fold");
+    press(browser, "#rules", "fold");
     says(browser, "#rules", "Add redirect rule");
     assert_eq!(browser.attribute("#rules .fold", "aria-expanded"), "true");
     // Facts of less interest follow on request.
