@@ -15,7 +15,7 @@ const BACKLOG: i32 = 65_535;
 /// Interval between two tries of an address that is in use.
 const RETRY_EVERY: Duration = Duration::from_millis(10);
 
-/// Further tries of an address that is in use: two seconds. The kernel still closes the sockets of a process that was killed
+/// Number of further tries of an address in use: two seconds. The kernel still closes the sockets of a process that was killed
 /// after the process is gone, because it ends the requests of the process's rings first.
 const RETRIES: u32 = 200;
 
