@@ -71,7 +71,7 @@ pub const SEARCH_REPLAYED_MAX: usize = 500_000;
 pub const SEARCH_MEMORY_MIN: u64 = 1 << 20;
 
 /// Time limit for a page in an order without an index, of a list that is too long to sort. A node reads some million links in
-/// that time, and the client still gets an answer before [`crate::ANSWER_TIME_MAX`].
+/// that time. If no other list was read first, the client gets the page before [`crate::ANSWER_TIME_MAX`].
 pub const LIST_ORDER_TIME_MAX: Duration = Duration::from_secs(8);
 
 /// Maximum number of links that are sorted for one page, in an order without an index: 30 ms.
