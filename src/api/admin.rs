@@ -246,6 +246,7 @@ async fn route<B>(services: &ServiceHandle, request: &Request<B>) -> ApiResponse
         "/metrics" => metrics::page(services).await,
         "/status.css" => answer(StatusCode::OK, "text/css; charset=utf-8", status::STYLE),
         "/status.js" => answer(StatusCode::OK, "text/javascript; charset=utf-8", status::SCRIPT),
+        "/runbook.js" => answer(StatusCode::OK, "text/javascript; charset=utf-8", runbook::SCRIPT),
         "/" => with(text(StatusCode::SEE_OTHER, "The console is at /admin/.\n"), header::LOCATION, "/admin/"),
         path => {
             let section = path.strip_prefix("/runbook/");

@@ -30,6 +30,7 @@ const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 
 pub(in crate::api) use fleet::{missing_nodes, sources};
 pub(in crate::api) use page::{POLICY, SCRIPT, STYLE, page};
+pub(in crate::api) use sentences::sentence;
 
 /// Gathers the whole status. Waits up to [`REPORT_TIME_MAX`] for the cores.
 pub(in crate::api) async fn gather(services: &ServiceHandle) -> Value {

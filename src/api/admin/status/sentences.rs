@@ -43,8 +43,8 @@ fn without_parentheses(cause: &str) -> String {
 }
 
 /// Begins a text with a capital letter, unless its first word is a name, such as that of a setting.
-fn sentence(text: &str) -> String {
-    let word = text.split([' ', ',']).next().unwrap_or_default();
+pub(in crate::api) fn sentence(text: &str) -> String {
+    let word = text.split([' ', ',', ';']).next().unwrap_or_default();
     let is_name = word == "carom" || !word.bytes().all(|byte| byte.is_ascii_lowercase());
     if is_name || word.is_empty() { text.to_owned() } else { text[..1].to_ascii_uppercase() + &text[1..] }
 }
@@ -63,6 +63,7 @@ mod tests {
         assert_eq!(sentence("the disk is full"), "The disk is full");
         assert_eq!(sentence("fleet.node is missing"), "fleet.node is missing");
         assert_eq!(sentence("carom is old"), "carom is old");
+        assert_eq!(sentence("nothing; lines are dropped"), "Nothing; lines are dropped");
         assert_eq!(sentence(""), "");
     }
 
