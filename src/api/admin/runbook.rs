@@ -194,6 +194,14 @@ mod tests {
             for sign in ["**", "```", "](", "undefined"] {
                 assert!(!page.contains(sign), "{sign} stands in {page}");
             }
+            let prose = section.text.replace("<pre><code>", "");
+            let is_inline = |program: &&str| prose.contains(&format!("<code>{program} "));
+            assert_eq!(
+                ["df", "redis-cli", "sudo"].into_iter().find(is_inline),
+                None,
+                "{}: a command within a text",
+                alarm.name()
+            );
             let named = page.contains("/usr/share/doc/carom/docs</code> on Debian");
             assert_eq!(named, section.text.contains(".md"), "{}", alarm.name());
         }

@@ -228,8 +228,8 @@ fn same_status_for_everybody(node: &Node) {
     let policy = page.field("content-security-policy").unwrap();
     assert!(policy.starts_with("default-src 'none'; "), "{policy}");
     assert!(!policy.contains("unsafe"), "{policy}");
-    for (path, kind) in [("/status.js", "text/javascript; charset=utf-8"), ("/status.css", "text/css; charset=utf-8")] {
-        assert_eq!(wire.get(path).field("content-type"), Some(kind));
+    for (path, kind) in [("/status.js", "javascript"), ("/runbook.js", "javascript"), ("/status.css", "css")] {
+        assert_eq!(wire.get(path).field("content-type"), Some(&*format!("text/{kind}; charset=utf-8")), "{path}");
     }
     assert_eq!(wire.get("/healthz").status, 200);
     assert_eq!(wire.get("/none").status, 404);

@@ -358,6 +358,9 @@ fn look_at_alarm(browser: &Browser, node: &Node, setup: &Setup) {
     look_at(browser, "status-alarm");
     browser.click(".alarms a");
     says(browser, ".runbook", "Repair mode, disk or content");
+    says(browser, ".runbook .badge", "warning");
+    says(browser, ".runbook .caption code", "apps_unreadable");
+    says(browser, ".command:has(button)", "sudo ls -l /var/lib/carom/apps.json");
     browser.fits_everywhere(|_| {});
     browser.go(&at(node, ""));
     says(browser, ".alarm", "The API keys in apps.json cannot be read or written; the known keys stay valid.");
