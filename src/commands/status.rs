@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use self::text::{cores, count, grouped, number, plain, rate, span, write_table};
+use self::text::{alarm_texts, cores, count, grouped, number, plain, rate, span, write_table};
 use crate::commands::cli::{AdminPlace, HealthArgs, NodeArgs, StatusArgs};
 use crate::commands::output::print;
 use crate::commands::terminal::width;
@@ -251,9 +251,8 @@ fn render_node(page: &mut String, now: &Value, width: Option<usize>) {
         );
     }
     let left = number(now, "/issuer/remaining");
-    let lasts = match now["issuer"]["lastsSeconds"].as_u64() {
-        Some(readable::CENTURY..) => ", for more than 100 years at the current rate".to_owned(),
-        Some(seconds) => format!(", for {} at the current rate", readable::duration(seconds)),
+    let lasts = match now["issuer"]["lasts"].as_str() {
+        Some(lasts) => format!(", for {} at the current rate", plain(lasts)),
         None => String::new(),
     };
     let length = number(now, "/issuer/codeLength");
@@ -276,7 +275,10 @@ fn render_alarms(page: &mut String, now: &Value) {
     for alarm in alarms.iter().rev().take(ALARMS) {
         let text = |name: &str| plain(alarm[name].as_str().unwrap_or_default());
         let until = if alarm["cleared"].is_null() { String::new() } else { format!(", resolved {}", text("cleared")) };
-        let _ = writeln!(page, "  {} since {}{until}\n    {}", text("name"), text("since"), text("text"));
+        let _ = writeln!(page, "  {} since {}{until}", text("name"), text("since"));
+        for part in alarm_texts(alarm) {
+            let _ = writeln!(page, "    {part}");
+        }
     }
 }
 
@@ -288,17 +290,14 @@ mod tests {
     #[test]
     fn codes_last_as_long_as_the_node_says() {
         let page = |lasts: Value| {
-            let now =
-                json!({"store": {"update": 90}, "issuer": {"remaining": 5, "codeLength": 7, "lastsSeconds": lasts}});
+            let now = json!({"store": {"update": 90}, "issuer": {"remaining": 5, "codeLength": 7, "lasts": lasts}});
             let before = json!({"store": {"update": 10}});
             render(&before, &now, Duration::from_secs(1), "", None)
         };
         for (lasts, text) in [
             (json!(null), "characters left\n"),
-            (json!(86_400), "characters left, for 1 d at the current rate\n"),
-            (json!(readable::CENTURY - 1), "characters left, for 100 years at the current rate\n"),
-            (json!(readable::CENTURY), "characters left, for more than 100 years at the current rate\n"),
-            (json!(u64::MAX), "characters left, for more than 100 years at the current rate\n"),
+            (json!("1 d"), "characters left, for 1 d at the current rate\n"),
+            (json!("more than 100 years"), "characters left, for more than 100 years at the current rate\n"),
         ] {
             let page = page(lasts);
             assert!(page.contains(text), "{text}: {page}");
@@ -311,9 +310,15 @@ mod tests {
         let before = json!({"cores": [core(1_000)], "store": {"update": 10}});
         let now = json!({
             "version": "9.9.9", "ready": true, "uptimeSeconds": 61, "links": 1_500, "cores": [core(21_000)],
-            "store": {"update": 30, "writable": false}, "issuer": {"remaining": 864_000, "codeLength": 7, "lastsSeconds": 86_400},
+            "store": {"update": 30, "writable": false}, "issuer": {"remaining": 864_000, "codeLength": 7, "lasts": "1 d"},
             "dataDir": {"freeBytes": 3_u64 << 30, "sizeBytes": 8_u64 << 30, "lastBackup": "2026-01-01T03:05:00Z"},
-            "alarms": [{"name": "store_failed", "since": "2026-01-01T00:00:00Z", "cleared": null, "text": "the disk\u{1b}[31m is gone"}],
+            "alarms": [
+                {"name": "old", "since": "2025-01-01T00:00:00Z", "cleared": null, "text": "of an older version"},
+                {
+                    "name": "store_failed", "since": "2026-01-01T00:00:00Z", "cleared": null, "text": "the whole",
+                    "message": "The disk\u{1b}[31m is gone.", "cause": null, "remedy": "Check it.",
+                },
+            ],
         });
         let page = render(&before, &now, Duration::from_secs(2), "http://127.0.0.1:1/status", None);
         for part in [
@@ -323,8 +328,8 @@ mod tests {
             "REFUSING WRITES",
             "disk    3.0 of 8.0 GiB free, last backup 2026-01-01T03:05:00Z",
             "864,000 with 7 characters left, for 1 d at the current rate",
-            "alarms  1 ACTIVE",
-            "store_failed since 2026-01-01T00:00:00Z\n    the disk[31m is gone",
+            "alarms  2 ACTIVE\n  store_failed since 2026-01-01T00:00:00Z\n    The disk[31m is gone.\n    Check it.\n",
+            "  old since 2025-01-01T00:00:00Z\n    of an older version\n",
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }

@@ -10,7 +10,7 @@ const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 31_557_600;
 
 /// Seconds of 100 years. Nobody plans for the end of what lasts longer.
-pub const CENTURY: u64 = 100 * YEAR;
+const CENTURY: u64 = 100 * YEAR;
 
 /// Seconds from which on a duration is shown in years.
 const YEARS_FROM: u64 = 400 * DAY;
@@ -68,6 +68,11 @@ pub fn duration(seconds: u64) -> String {
     parts.join(" ")
 }
 
+/// Formats the time for which something lasts: a duration, or `more than 100 years`.
+pub fn at_most_century(seconds: u64) -> String {
+    if seconds >= CENTURY { "more than 100 years".to_owned() } else { duration(seconds) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +103,15 @@ mod tests {
             (2_000_000.0, "2 s"),
         ] {
             assert_eq!(latency(micros), text);
+        }
+    }
+
+    #[test]
+    fn ends_after_a_century_have_no_number() {
+        assert_eq!(at_most_century(86_400), "1 d");
+        assert_eq!(at_most_century(CENTURY - 1), "100 years");
+        for seconds in [CENTURY, u64::MAX] {
+            assert_eq!(at_most_century(seconds), "more than 100 years");
         }
     }
 

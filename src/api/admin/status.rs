@@ -13,14 +13,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use self::sentences::AlarmSentences;
 use crate::api::uptime::uptime;
 use crate::bridge::handle::ServiceHandle;
 use carom_model::access::usage::App;
 use carom_model::formats::dates;
 use carom_net::DropReason;
 use carom_telemetry::activity::CoreSample;
+use carom_telemetry::alarms::Raised;
 use carom_telemetry::bypass::BypassStats;
 use carom_telemetry::durations::Spread;
+use carom_telemetry::readable;
 use carom_telemetry::stats::{
     CertificateStats, CoreStats, DataDirStats, HostListStats, LatencySummary, NodeStats, TlsStats,
 };
@@ -55,6 +58,7 @@ pub(in crate::api) async fn gather_with_steps(services: &ServiceHandle) -> Value
 pub(in crate::api) fn describe(services: &ServiceHandle, latencies: &[Option<LatencySummary>]) -> Value {
     let context = services.context();
     let node = &context.node;
+    let lasts = lasts_seconds(node);
     let cores: Vec<&CoreStats> = context.cores.iter().take(latencies.len()).map(|core| &**core).collect();
     let sum = |of: fn(&CoreStats) -> u64| cores.iter().map(|core| of(core)).sum::<u64>();
     let per_core: Vec<Value> = cores
@@ -95,7 +99,8 @@ pub(in crate::api) fn describe(services: &ServiceHandle, latencies: &[Option<Lat
             "codeLength": node.issuer_length.get(),
             "current": node.issuer_current.get(),
             "remaining": node.issuer_remaining.get(),
-            "lastsSeconds": lasts_seconds(node),
+            "lastsSeconds": lasts,
+            "lasts": lasts.map(readable::at_most_century),
             "error": node.issuer_errors.get(),
         },
         "redis": {
@@ -111,12 +116,21 @@ pub(in crate::api) fn describe(services: &ServiceHandle, latencies: &[Option<Lat
         "bypass": describe_node_bypass(node),
         "apps": describe_apps(services),
         "pulse": describe_activity(node),
-        "alarms": node.alarms.list().iter().map(|alarm| json!({
-            "name": alarm.alarm.name(),
-            "text": alarm.text,
-            "since": dates::format(alarm.since_ms),
-            "cleared": alarm.cleared_ms.map(dates::format),
-        })).collect::<Vec<_>>(),
+        "alarms": node.alarms.list().iter().map(describe_alarm).collect::<Vec<_>>(),
+    })
+}
+
+/// Describes an alarm, with its text as a whole and as sentences.
+fn describe_alarm(alarm: &Raised) -> Value {
+    let AlarmSentences { message, cause, remedy } = AlarmSentences::of(&alarm.text);
+    json!({
+        "name": alarm.alarm.name(),
+        "text": alarm.text,
+        "message": message,
+        "cause": cause,
+        "remedy": remedy,
+        "since": dates::format(alarm.since_ms),
+        "cleared": alarm.cleared_ms.map(dates::format),
     })
 }
 

@@ -36,7 +36,6 @@ macro_rules! assets {
 
 const ASSETS: &[Asset] = assets! {
     SCRIPT "account.js",
-    SCRIPT "alarm-text.js",
     SCRIPT "api.js",
     SCRIPT "app-dialogs.js",
     SCRIPT "app.js",

@@ -38,6 +38,12 @@ pub(super) fn write_table(page: &mut String, rows: &[Vec<String>], width: Option
     }
 }
 
+/// Returns the sentences about an alarm: what has happened, the cause, and what to do. A node of an older version has one text.
+pub(in crate::commands) fn alarm_texts(alarm: &Value) -> Vec<String> {
+    let message = alarm["message"].as_str().or(alarm["text"].as_str());
+    [message, alarm["cause"].as_str(), alarm["remedy"].as_str()].into_iter().flatten().map(plain).collect()
+}
+
 pub(in crate::commands) fn cores(status: &Value) -> &[Value] {
     status["cores"].as_array().map(Vec::as_slice).unwrap_or_default()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::latency::{self, LatencyCounts, Quantiles};
-use crate::commands::status::text::{contact, cores, number, rate};
+use crate::commands::status::text::{alarm_texts, contact, cores, number, rate};
 use crate::commands::terminal::plain;
 use carom_telemetry::alarms::{Alarm, Severity};
 
@@ -76,7 +76,7 @@ pub(super) struct ActiveAlarm {
     pub(super) severity: Severity,
     pub(super) name: String,
     pub(super) since: String,
-    /// The problem and its remedy.
+    /// The problem, its cause and its remedy, in sentences.
     pub(super) text: String,
 }
 
@@ -279,7 +279,7 @@ fn alarms(now: &Value) -> Vec<ActiveAlarm> {
         let name = text(alarm, "name");
         // A newer node may have alarms that this version does not know.
         let severity = Alarm::ALL.iter().find(|known| known.name() == name).map_or(Severity::Warning, |a| a.severity());
-        ActiveAlarm { severity, name, since: text(alarm, "since"), text: text(alarm, "text") }
+        ActiveAlarm { severity, name, since: text(alarm, "since"), text: alarm_texts(alarm).join(" ") }
     });
     let mut active: Vec<ActiveAlarm> = active.collect();
     active.sort_by_key(|alarm| match alarm.severity {
@@ -344,8 +344,7 @@ mod tests {
 
     #[test]
     fn active_alarms_are_ordered_by_severity() {
-        let alarm =
-            |name: &str, cleared: Value| json!({"name": name, "since": "t", "cleared": cleared, "text": "\u{1b}x"});
+        let alarm = |name: &str, cleared: Value| json!({"name": name, "since": "t", "cleared": cleared, "message": "\u{1b}x.", "cause": "c.", "remedy": "Do y."});
         let now = json!({"alarms": [
             alarm("codes_used_up", Value::Null), alarm("redis_away", Value::Null), alarm("disk_full", json!("t")),
             alarm("of_tomorrow", Value::Null), alarm("store_failed", Value::Null),
@@ -353,7 +352,7 @@ mod tests {
         let snapshot = Snapshot::new(None, &now);
         let names: Vec<&str> = snapshot.alarms.iter().map(|alarm| alarm.name.as_str()).collect();
         assert_eq!(names, ["store_failed", "of_tomorrow", "redis_away", "codes_used_up"]);
-        assert_eq!((snapshot.count_of(Severity::Warning), &*snapshot.alarms[0].text), (2, "x"));
+        assert_eq!((snapshot.count_of(Severity::Warning), &*snapshot.alarms[0].text), (2, "x. c. Do y."));
     }
 
     #[test]

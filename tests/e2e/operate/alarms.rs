@@ -59,6 +59,12 @@ fn failed_writes_raise_their_alarms() {
     is_seen(&node, "visits_failed");
     wire.create(&json!({"longUrl": "https://example.org/", "title": "x".repeat(500)})).problem(503, ":unconfirmed");
     is_seen(&node, "store_failed");
+    let status = node.status();
+    let failed = status["alarms"].as_array().unwrap().iter().find(|alarm| alarm["name"] == "store_failed").unwrap();
+    let text = |name: &str| failed[name].as_str().unwrap();
+    assert!(text("message").ends_with("; writes are refused."), "{failed}");
+    assert_eq!(text("remedy"), "Check the disk, then restart the node.");
+    assert!(text("text").ends_with("; writes are refused; check the disk, then restart the node"), "{failed}");
     assert_eq!(wire.get(&format!("/{code}")).status, 302);
     node.kill();
 }

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use super::fleet::SILENT_TIME;
 use super::plot::{Sparkline, sparkline};
-use super::sentences::sentences;
 use crate::api::response::{ApiResponse, answer, with};
 use crate::pages::Pages;
 use carom_model::formats::dates;
@@ -98,9 +97,11 @@ struct AlarmRow<'a> {
     since: String,
     resolved: Option<String>,
     /// Sentence about what has happened.
-    text: String,
+    message: &'a str,
     /// Sentence about the cause, if the alarm names one.
-    cause: Option<String>,
+    cause: Option<&'a str>,
+    /// Sentence about what to do, if the alarm says it.
+    remedy: Option<&'a str>,
 }
 
 impl StatusPage<'_> {
@@ -203,14 +204,10 @@ fn now(status: &Value) -> Vec<Card> {
     if let Some(p99) = all.iter_mut().find(|card| card.label == "p99 latency" && worst > 0.0) {
         p99.note = Some("since start, slowest core".to_owned());
     }
-    let lasts = status["issuer"]["lastsSeconds"].as_u64();
     all.push(Card {
         number: rounded(&status["issuer"]["remaining"]),
         label: "Slugs left",
-        note: lasts.map(|seconds| match seconds {
-            readable::CENTURY.. => "last for more than 100 years at the current rate".to_owned(),
-            _ => format!("run out in {} at the current rate", readable::duration(seconds)),
-        }),
+        note: status["issuer"]["lasts"].as_str().map(|lasts| format!("last for {lasts} at the current rate")),
     });
     all
 }
@@ -360,13 +357,13 @@ fn alarms(status: &Value, are_active: bool) -> Vec<AlarmRow<'_>> {
 }
 
 fn alarm(alarm: &Value) -> AlarmRow<'_> {
-    let (said, cause) = sentences(text(&alarm["text"]));
     AlarmRow {
         name: text(&alarm["name"]),
         since: instant(&alarm["since"]),
         resolved: (!alarm["cleared"].is_null()).then(|| instant(&alarm["cleared"])),
-        text: said,
-        cause,
+        message: text(&alarm["message"]),
+        cause: alarm["cause"].as_str(),
+        remedy: alarm["remedy"].as_str(),
     }
 }
 
@@ -427,12 +424,12 @@ mod tests {
     #[test]
     fn every_part_is_drawn_and_no_text_is_markup() {
         let evil = "\"><script>alert(1)</script>";
-        let alarm = |cleared: Value| json!({"name": evil, "text": evil, "since": evil, "cleared": cleared});
+        let alarm = |cleared: Value| json!({"name": evil, "message": evil, "cause": evil, "remedy": evil, "since": evil, "cleared": cleared});
         let about = json!({"ready": true, "version": evil, "outbox": 1_234, "lagMillis": 5});
         let status = json!({
             "version": evil, "ready": true, "uptimeSeconds": 61, "links": 1_234_567,
             "alarms": [alarm(Value::Null), alarm(json!("2026-11-23T14:05:00+00:00"))],
-            "issuer": {"remaining": 3_521_614_586_208_u64, "lastsSeconds": 86_400},
+            "issuer": {"remaining": 3_521_614_586_208_u64, "lasts": "1 d"},
             "pulse": {"redirects": [[0, 5, 10], []], "misses": [[1], [2]], "changes": [7]},
             "cores": [{"core": 0, "cpu": 3, "links": 5, "latencyMicros": {"p99": 12.34}}, {"core": 1, "cpu": 4}],
             "tls": {"certificates": [{"names": [evil, "b"], "validUntil": "2027-01-02T03:04:05+00:00", "file": evil}]},
@@ -450,7 +447,7 @@ mod tests {
             "resolved 23 Nov 2026, 14:05 UTC</span>",
             "<small>since start, slowest core</small></b><span>p99 latency</span>",
             "<b>3</b><span>Not found&#x2f;s</span>",
-            "<b>3.52 trillion<small>run out in 1 d at the current rate</small></b>",
+            "<b>3.52 trillion<small>last for 1 d at the current rate</small></b>",
             "<path class=\"line\" d=\"M117 39.0L118 20.0L119 1.0\"/>",
             "d=\"M117 39.0L118 20.0L119 1.0L119 40L117 40Z\"/>",
             r#"<td data-label="Core">0</td><td data-label="CPU">3</td><td data-label="Links">5</td>"#,

@@ -50,11 +50,6 @@ export function count(value, one, many = `${one}s`) {
   return `${number(value)} ${value === 1 ? one : many}`;
 }
 
-/** A text of the node as a sentence begins: with a capital letter, unless its first word is a name, such as that of a setting. */
-export function sentence(text) {
-  return /^(?!carom\b)[a-z]+[ ,]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
-}
-
 export function percent(part, all) {
   return all > 0 ? `${number((part / all) * 100, part / all < 0.1 ? 1 : 0)}%` : NONE;
 }

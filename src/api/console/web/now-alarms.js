@@ -1,8 +1,8 @@
 // Alarms: the active ones, and a folded list of those that are resolved.
 
-import { alarmSentences, runbookLink } from "./alarm-text.js";
 import { badge, fill, h, outside } from "./dom.js";
 import { relative, updateRelative } from "./format.js";
+import { runbookLink } from "./parts.js";
 import { alarms as text } from "./strings-traffic.js";
 
 /** The list of alarms: `{ element, update(status) }`. It is redrawn only when an alarm is raised or cleared. */
@@ -33,18 +33,19 @@ export function alarmList() {
 }
 
 /** What has happened; below it, smaller, the cause that another program or a parser gives. */
-function alarmText(said) {
-  const [problem, cause] = alarmSentences(said);
-  return [h("p", { class: "wrap" }, outside(problem)), cause && h("p", { class: "soft small wrap" }, outside(cause))];
+function alarmText({ message, cause }) {
+  return [h("p", { class: "wrap" }, outside(message)), cause && h("p", { class: "soft small wrap" }, outside(cause))];
 }
 
-function activeAlarm({ name, text: said, since }) {
-  return h("li", { class: "alarm" }, badge(text.alarm, "bad"), h("div", null, alarmText(said),
+function activeAlarm(alarm) {
+  const { name, remedy, since } = alarm;
+  return h("li", { class: "alarm" }, badge(text.alarm, "bad"), h("div", null, alarmText(alarm),
     h("p", { class: "alarm-when wrap" }, h("code", null, name), text.since, relative(since)),
-    h("p", { class: "alarm-remedy wrap" }, runbookLink(name))));
+    h("p", { class: "alarm-remedy wrap" }, remedy && [outside(remedy), " "], runbookLink(name))));
 }
 
-function clearedAlarm({ name, text: said, since, cleared }) {
-  return h("li", { class: "alarm over" }, badge(text.resolved), h("div", null, alarmText(said),
+function clearedAlarm(alarm) {
+  const { name, since, cleared } = alarm;
+  return h("li", { class: "alarm over" }, badge(text.resolved), h("div", null, alarmText(alarm),
     h("p", { class: "alarm-when" }, h("code", null, name), text.since, relative(since), text.resolvedAt, relative(cleared))));
 }

@@ -6,9 +6,6 @@ import { hasAllLinks } from "./rights.js";
 import { pages } from "./strings-shell.js";
 import { health as text } from "./strings-traffic.js";
 
-/** From here on, nobody plans for the end of the slugs. */
-const CENTURY_SECONDS = 100 * 365.25 * 86_400;
-
 /** The cards of slugs, storage, memory and the fleet: `{ cards, update(status) }`. A value is a text, or `[text, kind]` for a badge. A third function hides a line: "zero" is a problem that did not occur, "no" a value of no use. It is "problem" for one that occurred. */
 export function healthCards() {
   const groups = [
@@ -72,10 +69,7 @@ function tally(errors) {
 }
 
 function lasts({ issuer }) {
-  if (issuer.lastsSeconds === null) {
-    return text.noneGenerated;
-  }
-  return issuer.lastsSeconds > CENTURY_SECONDS ? text.lastsLong : text.runsOutIn(duration(issuer.lastsSeconds));
+  return issuer.lasts === null ? text.noneGenerated : text.lastsFor(issuer.lasts);
 }
 
 function memory({ residency }) {

@@ -1,11 +1,10 @@
 // What the views of usage, apps, domains, lists, fleet and settings share.
 
 import { button, clipped, copyButton, emptyState, errorState, fill, h, loadingState, outside, pageLink, regionTable, setText } from "./dom.js";
-import { alarmSentences, runbookLink } from "./alarm-text.js";
 import * as format from "./format.js";
 import { onLive } from "./live.js";
 import { mayManage } from "./rights.js";
-import { common, errors, shell, sources as sourcesText } from "./strings-shell.js";
+import { alarmText, common, errors, shell, sources as sourcesText } from "./strings-shell.js";
 
 /** A name that breaks after its dots and underscores where its line is too short for it. */
 export function breakable(name) {
@@ -164,11 +163,14 @@ export function followStatus(host, shapeOf, build) {
   });
 }
 
+/** A link to what to do about an alarm. */
+export const runbookLink = (name) => h("a", { href: `/runbook/${encodeURIComponent(name)}`, target: "_blank" }, alarmText.remedy);
+
 /** The active alarms whose name begins with one of the prefixes. */
 export function alarmNotes(status, prefixes) {
   const active = status.alarms.filter((alarm) => alarm.cleared === null && prefixes.some((prefix) => alarm.name.startsWith(prefix)));
-  return active.map(({ name, text }) => h("p", { class: "notice bad" },
-    alarmSentences(text).filter(Boolean).map((one) => [outside(one), " "]), h("code", null, name), " · ", runbookLink(name)));
+  return active.map(({ name, message, cause, remedy }) => h("p", { class: "notice bad" },
+    [message, cause, remedy].filter(Boolean).map((one) => [outside(one), " "]), h("code", null, name), " · ", runbookLink(name)));
 }
 
 /** Names of nodes with commas between them, each with what `say(one)` adds. */

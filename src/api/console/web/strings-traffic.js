@@ -96,13 +96,12 @@ export const bypass = {
 
 export const health = {
   noProblems: "No problems since start.",
-  lastsLong: "More than 100 years at the current rate",
   codes: "Generated slugs",
   length: "Slug length",
   characters: (length) => count(length, "character"),
   left: "Slugs left",
   runsOut: "Runs out in",
-  runsOutIn: (time) => `${time} at the current rate`,
+  lastsFor: (time) => `${time[0].toUpperCase()}${time.slice(1)} at the current rate`,
   noneGenerated: "Unknown: no slugs generated in the last minute",
   allocationErrors: "Allocation errors",
   store: "Storage",
