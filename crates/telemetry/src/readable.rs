@@ -48,6 +48,22 @@ pub fn latency(micros: f64) -> String {
     format!("{} {unit}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
+/// A latency of so many microseconds, with two significant digits: `9.9 µs`, `160 µs`, `1.2 ms`, `15 ms`.
+pub fn rounded_latency(micros: f64) -> String {
+    if micros < 0.1 {
+        return "0 µs".to_owned();
+    }
+    let digit = 10_f64.powf(micros.log10().floor() - 1.0);
+    // Rounded first: 999 µs are 1 ms.
+    let (scaled, unit) = match (micros / digit).round() * digit {
+        micros if micros < 999.5 => (micros, "µs"),
+        micros if micros < 999.5e3 => (micros / 1e3, "ms"),
+        micros => (micros / 1e6, "s"),
+    };
+    let text = format!("{scaled:.*}", usize::from(scaled < 9.95));
+    format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))
+}
+
 /// Formats a duration in its two largest units: `59 s`, `1 d 2 h`, `3 years`.
 pub fn duration(seconds: u64) -> String {
     if seconds >= YEARS_FROM {
@@ -103,6 +119,27 @@ mod tests {
             (2_000_000.0, "2 s"),
         ] {
             assert_eq!(latency(micros), text);
+        }
+    }
+
+    #[test]
+    fn rounded_latencies_have_two_digits() {
+        for (micros, text) in [
+            (0.0, "0 µs"),
+            (0.52, "0.5 µs"),
+            (4.0, "4 µs"),
+            (9.94, "9.9 µs"),
+            (9.96, "10 µs"),
+            (89.6, "90 µs"),
+            (512.4, "510 µs"),
+            (994.0, "990 µs"),
+            (996.0, "1 ms"),
+            (1_249.0, "1.2 ms"),
+            (15_466.5, "15 ms"),
+            (999_000.0, "1 s"),
+            (2_340_000.0, "2.3 s"),
+        ] {
+            assert_eq!(rounded_latency(micros), text);
         }
     }
 

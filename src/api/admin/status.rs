@@ -1,10 +1,12 @@
 //! The status of the node as JSON, gathered from the counters of all cores and services. `page` renders it
 //! for people, and `plot` draws its graphs.
 
+mod cores;
 mod fleet;
 mod page;
 mod plot;
 mod sentences;
+mod values;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

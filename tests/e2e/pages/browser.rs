@@ -310,17 +310,19 @@ fn html(mut wire: Wire, method: &str, path: &str, body: &str) -> String {
 #[test]
 fn status_page_has_no_console_errors() {
     let dir = tempfile::tempdir().unwrap();
-    let node = node(dir.path());
+    let node = Setup::new(dir.path()).over_kernel().cores(2).start();
     let browser = Browser::open();
     browser.go(&format!("http://{}/status", node.admin));
     browser.fits_everywhere(|_| {});
     // It lives: what is drawn is renewed by itself.
     let before: Value = browser.value("document.querySelector('main').innerText");
-    // What somebody is at stays what it is.
+    // What somebody is at stays what it is, and open.
+    browser.value("document.querySelector('details').open = true");
     browser.value("(window.held = document.querySelector('header a')).focus()");
     node.wire().shorten(TARGET);
     wait_until("a page that has changed", || browser.value("document.querySelector('main').innerText") != before);
     assert_eq!(browser.value("document.activeElement === window.held && window.held.isConnected"), true);
+    assert_eq!(browser.value("document.querySelector('details').open"), true);
     browser.close();
     node.terminate();
 }

@@ -7,11 +7,12 @@ use hyper::{StatusCode, header};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::cores::{CoreTable, cores, mebibytes, slowest};
 use super::fleet::SILENT_TIME;
 use super::plot::{Sparkline, sparkline};
+use super::values::{grouped, instant, items, rounded, sum_of, tenths, text};
 use crate::api::response::{ApiResponse, answer, with};
 use crate::pages::Pages;
-use carom_model::formats::dates;
 use carom_telemetry::readable;
 
 /// Style sheet of the status page.
@@ -44,7 +45,9 @@ struct StatusPage<'a> {
     past_alarms: Vec<AlarmRow<'a>>,
     now: Vec<Card>,
     plots: Vec<CorePlot>,
-    cores: Vec<Vec<String>>,
+    since_start: Vec<Card>,
+    /// Empty on a node with one core, whose numbers are those of the node.
+    cores: Option<CoreTable>,
     storage: FoldedCards,
     /// Empty without a fleet.
     fleet: Option<Fleet>,
@@ -115,7 +118,8 @@ impl StatusPage<'_> {
             past_alarms: alarms(status, false),
             now: now(status),
             plots: plots(status),
-            cores: items(&status["cores"]).map(core).collect(),
+            since_start: since_start(status),
+            cores: cores(status),
             storage: storage(status),
             fleet: status["fleet"].is_object().then(|| fleet(status)),
             limits: limits(status),
@@ -165,16 +169,6 @@ fn state_in_fleet(node: &Value, me: &Value, is_connected: bool) -> &'static str 
     }
 }
 
-/// The items of a list; none where it is no list.
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
-}
-
-/// Returns the sum of a number over all cores, or over all apps.
-fn sum_of(all: &Value, name: &str) -> u64 {
-    items(all).map(|one| one[name].as_u64().unwrap_or(0)).sum()
-}
-
 /// Numbers, each with what it is.
 fn cards(cards: impl IntoIterator<Item = (String, &'static str)>) -> Vec<Card> {
     cards.into_iter().map(|(number, label)| Card { number, label, note: None }).collect()
@@ -190,19 +184,18 @@ fn folded<const COUNT: usize>(all: [(String, &'static str); COUNT]) -> FoldedCar
 fn now(status: &Value) -> Vec<Card> {
     let last_of = |numbers: &Value| numbers.as_array().and_then(|all| all.last()?.as_u64()).unwrap_or(0);
     let of_cores = |name: &str| items(&status["pulse"][name]).map(last_of).sum::<u64>();
-    let p99 = items(&status["cores"]).filter_map(|core| core["latencyMicros"]["p99"].as_f64());
-    let worst = p99.fold(0.0, f64::max);
     let is_hot = status["residency"]["mode"] == "hot";
     let mut all = cards([
         (readable::grouped(of_cores("redirects")), "Redirects/s"),
         (readable::grouped(of_cores("misses")), "Not found/s"),
         (readable::grouped(last_of(&status["pulse"]["changes"])), "Link writes/s"),
         (readable::grouped(sum_of(&status["cores"], "connections")), "Connections"),
-        (if worst > 0.0 { readable::latency(worst) } else { "–".to_owned() }, "p99 latency"),
+        (slowest(status, "p99"), "p99 latency"),
         (grouped(&status["links"]), if is_hot { "Links in memory" } else { "Links" }),
     ]);
-    if let Some(p99) = all.iter_mut().find(|card| card.label == "p99 latency" && worst > 0.0) {
-        p99.note = Some("since start, slowest core".to_owned());
+    let of_slowest = if items(&status["cores"]).count() > 1 { "since start, slowest core" } else { "since start" };
+    if let Some(p99) = all.iter_mut().find(|card| card.label == "p99 latency" && card.number != "–") {
+        p99.note = Some(of_slowest.to_owned());
     }
     all.push(Card {
         number: rounded(&status["issuer"]["remaining"]),
@@ -229,36 +222,25 @@ fn plots(status: &Value) -> Vec<CorePlot> {
     all.iter().enumerate().map(plot).collect()
 }
 
-/// The row of a core.
-fn core(core: &Value) -> Vec<String> {
-    // A core without redirects has latencies of 0.
-    let latency = |name: &str| match core["latencyMicros"][name].as_f64().filter(|micros| *micros > 0.0) {
-        Some(micros) => tenths(micros),
-        None => "–".to_owned(),
-    };
-    vec![
-        core["core"].to_string(),
-        core["cpu"].to_string(),
-        grouped(&core["links"]),
-        tenths(core["mapBytes"].as_f64().unwrap_or(0.0) / 1_048_576.0),
-        grouped(&core["connections"]),
-        grouped(&core["redirects"]),
-        grouped(&core["misses"]),
-        grouped(&core["forwardedOut"]),
-        grouped(&core["hotHits"]),
-        grouped(&core["forwardedIn"]),
-        grouped(&core["codes"]["remaining"]),
-        latency("p50"),
-        latency("p99"),
-        latency("max"),
-    ]
+/// Renders the numbers since the start, and what the cores hold.
+fn since_start(status: &Value) -> Vec<Card> {
+    let sum = |name: &str| readable::grouped(sum_of(&status["cores"], name));
+    let ready: u64 = items(&status["cores"]).map(|core| core["codes"]["remaining"].as_u64().unwrap_or(0)).sum();
+    cards([
+        (sum("redirects"), "Redirects"),
+        (sum("misses"), "Not found"),
+        (slowest(status, "p50"), "p50 latency"),
+        (slowest(status, "max"), "Longest latency"),
+        (format!("{} MiB", mebibytes(sum_of(&status["cores"], "mapBytes"))), "Memory of links"),
+        (readable::grouped(ready), "Slugs ready"),
+    ])
 }
 
 fn storage(status: &Value) -> FoldedCards {
     let store = &status["store"];
     let has_commits = store["commits"].as_u64().unwrap_or(0) > 0;
     let micros = |name: &str| match store[name].as_f64().filter(|_| has_commits) {
-        Some(micros) => readable::latency(micros),
+        Some(micros) => readable::rounded_latency(micros),
         None => "–".to_owned(),
     };
     let residency = &status["residency"];
@@ -367,58 +349,27 @@ fn alarm(alarm: &Value) -> AlarmRow<'_> {
     }
 }
 
-/// A text of the status.
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-/// Formats an instant of the status as other pages do: `23 Nov 2026, 14:05`, in UTC.
-fn instant(value: &Value) -> String {
-    let seconds = value.as_str().and_then(|text| dates::parse(text).ok());
-    seconds.map_or_else(|| text(value).to_owned(), |ms| dates::format_as(ms / 1_000, "%-d %b %Y, %H:%M"))
-}
-
-/// Formats a number with separated thousands.
-fn grouped(value: &Value) -> String {
-    readable::grouped(value.as_u64().unwrap_or(0))
-}
-
-/// Formats a number with one decimal and separated thousands; `number` is at least 0.
-fn tenths(number: f64) -> String {
-    let tenths = (number * 10.0).round() as u64;
-    format!("{}.{}", readable::grouped(tenths / 10), tenths % 10)
-}
-
-/// Formats a number that may be too long for its card: three digits and a word.
-fn rounded(value: &Value) -> String {
-    let number = value.as_u64().unwrap_or(0) as f64;
-    match number {
-        1e15.. => format!("{:.1} quadrillion", number / 1e15),
-        1e12.. => format!("{:.2} trillion", number / 1e12),
-        1e9.. => format!("{:.1} billion", number / 1e9),
-        _ => grouped(value),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
     #[test]
-    fn numbers_and_texts_are_fit_for_people_and_browsers() {
-        assert_eq!(grouped(&json!(1_234_567)), "1,234,567");
-        assert_eq!(grouped(&json!(999)), "999");
-        assert_eq!(tenths(15_532.04), "15,532.0");
-        assert_eq!(rounded(&json!(3_521_614_586_208_u64)), "3.52 trillion");
-    }
-
-    #[test]
-    fn idle_cores_have_no_latencies() {
-        let latencies =
-            |micros: f64| core(&json!({"latencyMicros": {"p50": micros, "p99": micros, "max": micros}})).split_off(11);
-        assert_eq!(latencies(0.0), ["–", "–", "–"]);
-        assert_eq!(latencies(12.34), ["12.3", "12.3", "12.3"]);
+    fn node_with_one_core_has_no_table_of_cores() {
+        let core = |number: u64| json!({"core": number, "mapBytes": 3 << 20, "latencyMicros": {"p50": 8.96, "p99": 89.6, "max": 15_466.5}});
+        let page = |cores: Value| Pages::plain().status(&StatusPage::of(&json!({"ready": true, "cores": cores})));
+        let single = page(json!([core(0)]));
+        for part in [
+            "<h2>Redirects/s, last two",
+            "<b>90 µs<small>since start</small></b>",
+            "<b>15 ms</b><span>Longest",
+            "<b>3.0 MiB</b><span>Memory",
+        ] {
+            assert!(single.contains(part), "{part} is missing in {single}");
+        }
+        assert!(!single.contains("<table>"), "{single}");
+        let both = page(json!([core(0), core(1)]));
+        assert!(both.contains("<details><summary>Numbers of each core</summary>"), "{both}");
     }
 
     #[test]
@@ -444,12 +395,12 @@ mod tests {
         for part in [
             "<strong class=\"soft\">Ready</strong>",
             "up 1 min 1 s",
-            "resolved 23 Nov 2026, 14:05 UTC</span>",
+            "resolved 23 Nov 2026, 14:05 UTC</p>",
             "<small>since start, slowest core</small></b><span>p99 latency</span>",
             "<b>3</b><span>Not found&#x2f;s</span>",
             "<b>3.52 trillion<small>last for 1 d at the current rate</small></b>",
-            "<path class=\"line\" d=\"M117 39.0L118 20.0L119 1.0\"/>",
-            "d=\"M117 39.0L118 20.0L119 1.0L119 40L117 40Z\"/>",
+            "<path class=\"line\" d=\"M117 40.0L118 20.5L119 1.0\"/>",
+            "d=\"M117 40.0L118 20.5L119 1.0L119 40L117 40Z\"/>",
             r#"<td data-label="Core">0</td><td data-label="CPU">3</td><td data-label="Links">5</td>"#,
             "<span class=\"most\">Max 10</span><b>10</b>",
             "(this node)</td>",

@@ -23,7 +23,8 @@ function liken(old, fresh) {
     if (old.data !== fresh.data) old.data = fresh.data;
     return;
   }
-  [...old.attributes].filter(({ name }) => !fresh.hasAttribute(name)).forEach(({ name }) => old.removeAttribute(name));
+  // What somebody has opened stays open.
+  [...old.attributes].filter(({ name }) => name !== "open" && !fresh.hasAttribute(name)).forEach(({ name }) => old.removeAttribute(name));
   [...fresh.attributes].filter(({ name, value }) => old.getAttribute(name) !== value).forEach(({ name, value }) => old.setAttribute(name, value));
   [...old.childNodes].slice(fresh.childNodes.length).forEach((child) => child.remove());
   [...fresh.childNodes].forEach((child, at) => {
