@@ -85,18 +85,19 @@ impl CoreState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::now::TICKS_PER_SECOND;
 
     /// Nothing is left to do.
     const NOTHING: DrainRemainder = DrainRemainder { connections: 0, may_accept: false, is_acknowledged: true };
 
     #[test]
     fn ticks_after_a_stall_close_no_new_client() {
-        let (since, tick) = (Instant::now(), Duration::from_millis(250));
+        let (since, tick) = (Instant::now(), Duration::from_secs(1) / TICKS_PER_SECOND);
         // They come in one turn, which has read the clock once.
         assert!(!may_close_idle(since, since));
         // That was before the stall, but the listeners were closed after it.
         assert!(!may_close_idle(since + tick, since));
-        assert!(may_close_idle(since, since + tick));
+        assert!(may_close_idle(since, since + tick), "the next tick of a core that did not stall");
     }
 
     #[test]

@@ -84,6 +84,11 @@ pub fn take_inherited(
 /// # Errors
 /// If the address is in use, not of this machine, or not permitted.
 pub fn bind(address: SocketAddr, count: usize) -> io::Result<(SocketAddr, Vec<Socket>)> {
+    bind_after(address, count, || std::thread::sleep(RETRY_EVERY))
+}
+
+/// Reserves an address, and pauses before each further try.
+fn bind_after(address: SocketAddr, count: usize, mut pause: impl FnMut()) -> io::Result<(SocketAddr, Vec<Socket>)> {
     // SO_REUSEPORT would silently share a port with another process of the same user. This first bind, without that
     // option, fails if anything listens on the port.
     let probe = socket(address)?;
@@ -92,7 +97,7 @@ pub fn bind(address: SocketAddr, count: usize) -> io::Result<(SocketAddr, Vec<So
         if error.kind() != io::ErrorKind::AddrInUse || retries.next().is_none() {
             return Err(error);
         }
-        std::thread::sleep(RETRY_EVERY);
+        pause();
     }
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
     drop(probe);
@@ -173,11 +178,23 @@ mod tests {
     fn a_port_that_becomes_free_is_waited_for() {
         let (address, held) = bind(loopback(), 1).unwrap();
         open(&held[0]).unwrap();
-        let waiting = std::thread::spawn(move || bind(address, 1).map(|(address, _)| address));
-        // The other thread has tried by then, unless the machine is busy.
-        std::thread::sleep(5 * RETRY_EVERY);
-        drop(held);
-        assert_eq!(waiting.join().unwrap().unwrap(), address);
+        // The port becomes free after the first try.
+        let (mut held, mut pauses) = (Some(held), 0);
+        let (bound, _) = bind_after(address, 1, || {
+            drop(held.take());
+            pauses += 1;
+        })
+        .unwrap();
+        assert_eq!((bound, pauses), (address, 1));
+    }
+
+    #[test]
+    fn a_port_that_stays_in_use_is_given_up() {
+        let (address, held) = bind(loopback(), 1).unwrap();
+        open(&held[0]).unwrap();
+        let mut pauses = 0;
+        let error = bind_after(address, 1, || pauses += 1).unwrap_err();
+        assert_eq!((error.kind(), pauses), (io::ErrorKind::AddrInUse, RETRIES));
     }
 
     #[test]

@@ -92,12 +92,19 @@ impl VisitSource for Tied {
     }
 }
 
-/// Visits by code, except for a link whose visits are damaged.
-pub(super) struct DamagedAt(pub(super) Code);
+/// Visits by code, with a ranking, except for a link whose visits are damaged.
+pub(super) struct DamagedAt {
+    pub(super) code: Code,
+    pub(super) ranking: Ranked,
+}
 
 impl VisitSource for DamagedAt {
     fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
-        if codes.contains(&self.0) { Err(StoreError::Damaged("a block".to_owned())) } else { ByCode.counts(codes) }
+        if codes.contains(&self.code) { Err(StoreError::Damaged("a block".to_owned())) } else { ByCode.counts(codes) }
+    }
+
+    fn most_visited(&self, count: usize, without_bots: bool) -> Result<Option<Vec<Code>>, StoreError> {
+        self.ranking.most_visited(count, without_bots)
     }
 }
 
