@@ -220,7 +220,7 @@ mod tests {
             assert!(full.contains(part), "{part} is missing in {full}");
         }
         assert!(page(Alarm::RedisAway).contains(r#"<span class="badge warn">warning</span>"#));
-        assert!(page(Alarm::CodesUsedUp).contains(r#"<span class="badge ">notice</span>"#));
+        assert!(page(Alarm::CodesUsedUp).contains(r#"<span class="badge">notice</span>"#));
     }
 
     #[test]

@@ -69,7 +69,7 @@ function tally(errors) {
 }
 
 function lasts({ issuer }) {
-  return issuer.lasts === null ? text.noneGenerated : text.lastsFor(issuer.lasts);
+  return issuer.lasts ? text.lastsFor(issuer.lasts) : text.noneGenerated;
 }
 
 function memory({ residency }) {
