@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that building and testing need beside Rust.
-PACKAGES := build-essential ca-certificates caddy chromium chromium-driver curl dpkg-dev ethtool fonts-inter git haproxy iproute2 keepalived libfaketime libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light nmap openssl perl-base prometheus prometheus-alertmanager python3-scapy python3-yaml rabbitmq-server redis-server shellcheck slowhttptest systemd util-linux wrk zbar-tools
+PACKAGES := build-essential ca-certificates caddy chromium chromium-driver chromium-headless-shell curl dpkg-dev ethtool fonts-inter git haproxy iproute2 keepalived libfaketime libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light nmap openssl perl-base prometheus prometheus-alertmanager python3-scapy python3-yaml rabbitmq-server redis-server shellcheck slowhttptest systemd util-linux wrk zbar-tools
 # Places for tests. Most tests take one or two (.config/nextest.toml). They wait more than they compute: for a key that ends, a file that
 # is read again, a node that restarts.
 TEST_THREADS ?= $(shell echo $$((13 * $$(nproc))))
