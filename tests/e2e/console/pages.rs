@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::api_client::JSON;
-use crate::support::browser::{Browser, ENTER, ESCAPE, PHONE};
+use crate::support::browser::{Browser, ENTER, ESCAPE, PHONE, SCREEN};
 use crate::support::console::{OpenConsole, TARGET, at, enter_key, lacks, press, says, shows, sign_in_elsewhere};
 use crate::support::http::SHORT_URLS;
 use crate::support::node::{Setup, wait_until};
@@ -47,21 +47,20 @@ fn overview_says_that_all_is_well() {
     console.close();
 }
 
+/// Open, they once took half of the page.
 #[test]
-fn traffic_opens_the_details_of_the_server() {
+fn traffic_leaves_server_details_folded() {
     let console = OpenConsole::open();
     let OpenConsole { node, browser, .. } = &console;
     let code = node.wire().shorten(TARGET);
     node.wire().ask("GET", &format!("/{code}"), "User-Agent: Mozilla/5.0 Firefox/132.0\r\n", b"");
     let heard = || node.status()["pulse"]["redirects"].to_string().contains('1');
     wait_until("a redirect of the last two minutes", heard);
-    browser.go(&at(node, ""));
-    shows(browser, ".server-details[open]");
-    // A choice holds also on a node with traffic.
-    browser.click(".server-details > summary");
-    lacks(browser, ".server-details[open]");
-    browser.go(&at(node, ""));
-    shows(browser, ".server-details:not([open])");
+    for size in [SCREEN, PHONE] {
+        browser.resize(size);
+        browser.go(&at(node, ""));
+        shows(browser, ".server-details:not([open])");
+    }
     console.close();
 }
 
@@ -86,7 +85,7 @@ fn overview_creates_links_and_lists_them() {
     console.close();
 }
 
-/// Script: this week had 20 visits, the one before 10 up to the same hour.
+/// Script: this week had 20 visits, the one before 10 up to the same hour, and today `window.today`.
 const WITH_WEEKS: &str = "(() => {
     const [real, hour] = [window.fetch, 3600000];
     window.fetch = async (path, ...rest) => {
@@ -96,7 +95,8 @@ const WITH_WEEKS: &str = "(() => {
         const isBefore = new URL(path, location).searchParams.get('startDate') < new Date(Date.now() - 8 * 24 * hour).toISOString();
         const date = new Date(Math.floor(Date.now() / hour) * hour - (isBefore ? 9 : 2) * 24 * hour).toISOString();
         const row = { date, total: isBefore ? 10 : 20, bots: 0 };
-        usage.visits = { ...usage.visits, summary: { total: row.total, nonBots: row.total, bots: 0 }, perDay: [{ ...row, date: date.slice(0, 10) }], perHour: [row] };
+        const today = { date: new Date().toISOString().slice(0, 10), total: isBefore ? 0 : window.today, bots: 0 };
+        usage.visits = { ...usage.visits, summary: { total: row.total, nonBots: row.total, bots: 0 }, perDay: [{ ...row, date: date.slice(0, 10) }, today], perHour: [row] };
         return Response.json(usage);
     };
 })()";
@@ -108,6 +108,7 @@ fn overview_names_what_a_week_is_compared_with() {
     browser.go(&at(node, "fleet"));
     says(browser, "main", "Single node");
     browser.value(WITH_WEEKS);
+    browser.value("window.today = 0");
     browser.click("#nav a[href='/admin/']");
     says(browser, ".hero", "20 visits");
     // The number stands beside its chart, which is the largest of the page.
@@ -120,7 +121,18 @@ fn overview_names_what_a_week_is_compared_with() {
     says(browser, ".week", "+100%");
     says(browser, ".week", "vs. previous 7 days, same hour");
     says(browser, ".hero .plot-legend", "Previous period 10");
-    says(browser, ".hero .plot-legend", "Today so far");
+    // The legend names the pale bar of today once there is one, and repeats no number of the page.
+    let legend = "document.querySelector('.hero .plot-legend').innerText";
+    for (today, is_named) in [(0, false), (5, true)] {
+        browser.value(&format!("window.today = {today}"));
+        browser.click("#nav a[href='/admin/fleet']");
+        says(browser, "main", "Single node");
+        browser.click("#nav a[href='/admin/']");
+        says(browser, ".hero .facts", &format!("Today so far (UTC)\n{today}"));
+        let said = browser.value(legend);
+        let said = said.as_str().unwrap();
+        assert_eq!((said.contains("Today so far"), said.contains("Total")), (is_named, false), "{said}");
+    }
     browser.is_accessible();
     console.close();
 }

@@ -44,6 +44,6 @@ export function changeSince(now, before, isPart) {
     return null;
   }
   const change = Math.round(((now - before) / before) * 100);
-  return h("span", { class: change < 0 ? "bad-text" : change > 0 ? "good-text" : "soft", title: (isPart ? text.beforePart : text.before)(format.number(before)) }, `${change > 0 ? "+" : ""}${format.number(change)}%`,
+  return h("span", { class: change < 0 ? "bad-text" : change > 0 ? "good-text" : "soft", title: (isPart ? text.beforePart : text.before)(format.number(before)) }, `${change > 0 ? "+" : change < 0 ? "−" : ""}${format.number(Math.abs(change))}%`,
     h("span", { class: "visually-hidden" }, ` ${text.thanBefore}`));
 }

@@ -80,7 +80,7 @@ async function showDay(host, height, signal, made, again) {
     const { visits } = await get("/admin/api/usage", { query: { startDate: new Date(first).toISOString() }, signal });
     const known = new Map(visits.perHour.map((one) => [Date.parse(one.date), one]));
     const steps = Array.from({ length: DAY_MS / HOUR_MS }, (_, at) => first + at * HOUR_MS);
-    const plot = barPlot(host, { label: text.spanLabels.day, when: format.instant, byHour: true, stacked: true, height, series: [{ label: usage.people, colour: "--plot-1" }, { label: usage.bots, colour: "--plot-2" }] });
+    const plot = barPlot(host, { label: text.spanLabels.day, when: format.instant, byHour: true, stacked: true, height, series: [{ label: usage.people, colour: "--plot-1" }, { label: usage.bots, colour: "--plot-quiet" }] });
     plot.set(steps, ["nonBots", "bots"].map((name) => steps.map((at) => known.get(at)?.[name] ?? 0)));
     made(plot);
   } catch (error) {

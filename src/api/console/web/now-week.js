@@ -110,7 +110,8 @@ function hero({ visits, links }, before, period, keep) {
         // Those of the week stand below its number.
         [usage.people, format.percent(total - bots, total)],
         [text.newLinks, hasAllLinks() ? numberOr(links.created, usage.counting) : undefined],
-        [text.today, format.number(ofToday)],
+        // On the first day it would be the number above.
+        [text.today, ofToday < total ? format.number(ofToday) : undefined],
       ])),
     visitsCard(visits, before?.visits, period, keep, { size: CHART }),
     reportLinks());
@@ -130,8 +131,8 @@ function firstSteps() {
 
 /** The newest links. Each leads to its page. */
 function newLinksCard(links) {
-  const rows = links.map((link) => row({ content: linkCell(link, QUERY), class: "fluid" }, { content: format.relative(link.dateCreated), class: "nowrap" }));
-  const { element, table } = regionTable(common.asTable(text.newLinks), [{ title: text.link }, { title: text.created }], rows);
+  const rows = links.map((link) => row({ content: linkCell(link, QUERY), class: "fluid" }, { content: format.relative(link.dateCreated), class: "num nowrap" }));
+  const { element, table } = regionTable(common.asTable(text.newLinks), [{ title: text.link }, { title: text.created, class: "num" }], rows);
   table.classList.add("shares");
   return card(text.newLinks, { fold: format.relative(links[0].dateCreated) }, element);
 }

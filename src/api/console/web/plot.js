@@ -184,7 +184,7 @@ function widened(plot, step) {
 /** The sum of a list, in which values may be missing. */
 const totalOf = (list) => list.reduce((sum, one) => sum + (one ?? 0), 0);
 
-/** A line above the plot: what each colour is, with its value where the pointer is; elsewhere the last value of a line, and the total of bars. Several series of bars have a common total. `running` names a last bar that is not over. */
+/** A line above the plot: what each colour is, with its value where the pointer is; elsewhere the last value of a line, and the total of bars. `running` names a last bar that is not over, once it has a height. */
 function legendOf(series, value, when, isBars, running) {
   const at = h("span", { class: "plot-when" });
   const values = series.map(() => h("b"));
@@ -195,14 +195,15 @@ function legendOf(series, value, when, isBars, running) {
   });
   const ofLast = running && h("span", { class: "plot-key" }, h("i", { class: "swatch pale" }), running);
   const element = h("div", { class: "plot-legend", "aria-hidden": "true" }, keys, ofLast, at);
-  const bars = series.flatMap((line, index) => (isBars && !line.line ? [index] : []));
-  const totalOfAll = (lists) => (bars.length < 2 ? "" : text.totalOfAll(value(bars.reduce((sum, index) => sum + totalOf(lists[index]), 0))));
   const show = (xs, lists, index) => {
     const last = xs.length - 1;
     const isPointed = index !== null && index !== undefined;
     const of = (list) => (isPointed || !isBars ? list[index ?? last] : totalOf(list));
     values.forEach((node, line) => setText(node, last < 0 ? "" : value(of(lists[line]))));
-    setText(at, last < 0 ? "" : isPointed ? (running && index === last ? running : when(xs[index])) : totalOfAll(lists));
+    setText(at, last < 0 || !isPointed ? "" : running && index === last ? running : when(xs[index]));
+    if (running) {
+      ofLast.hidden = !lists.some((list, line) => !series[line].line && list[last] > 0);
+    }
   };
   return { element, show };
 }

@@ -146,7 +146,6 @@ export const plots = {
   noData: (label) => `${label}: no data yet`,
   series: (label, last, most) => `${label}: now ${last}, maximum ${most}`,
   bars: (label, total, most) => `${label}: total ${total}, maximum ${most}`,
-  totalOfAll: (total) => `Total ${total}`,
   described: (label, series) => `${label}. ${series}.`,
 };
 

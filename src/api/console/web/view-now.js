@@ -87,15 +87,15 @@ function server() {
   };
 }
 
-/** Charts and numbers for those who run the node. They are open as they were left in this browser, else on a node with traffic; an alarm opens them. */
+/** Charts and numbers for those who run the node. They are as they were left in this browser, at first folded; an alarm opens them. */
 function serverDetails(...content) {
   const summary = h("summary", { onclick: () => keep(DETAILS, !element.open) }, text.serverDetails);
   const element = h("details", { class: "server-details" }, summary, h("div", { class: "stack" }, content));
   let known = null;
-  const update = ({ alarms, pulse }) => {
+  const update = ({ alarms }) => {
     const active = alarms.filter((alarm) => alarm.cleared === null).map(({ name }) => name);
     if (known === null) {
-      element.open = kept(DETAILS, (value) => typeof value === "boolean", hasTraffic(pulse));
+      element.open = kept(DETAILS, (value) => typeof value === "boolean", false);
     }
     if (active.some((name) => !known?.includes(name))) {
       element.open = true;
@@ -104,9 +104,6 @@ function serverDetails(...content) {
   };
   return { element, update };
 }
-
-/** Whether a node had requests for links in the last two minutes. */
-const hasTraffic = ({ redirects, misses }) => [...redirects, ...misses].some((core) => core.some((count) => count > 0));
 
 /** Whether the node is well, in one sentence. While the connection is lost, that is unknown. */
 function wellness() {

@@ -10,7 +10,7 @@ import { usage as text } from "./strings-traffic.js";
 export function visitsPlot(host, { label, steps, lists, before = null, when, utc, byHour = false, running = null, size = {} }) {
   const picture = h("div");
   const all = before === null ? lists : [...lists, before];
-  const series = [{ label: text.people, colour: "--plot-1" }, { label: text.bots, colour: "--plot-2" }, { label: text.periodBefore, colour: "--ink", line: true }].slice(0, all.length);
+  const series = [{ label: text.people, colour: "--plot-1" }, { label: text.bots, colour: "--plot-quiet" }, { label: text.periodBefore, colour: "--ink", line: true }].slice(0, all.length);
   fill(host, picture, tableOf(label, series.map((one) => one.label), { steps, lists: all, when, byHour }));
   const plot = barPlot(picture, { label, when, utc, byHour, running, ...size, stacked: true, series });
   plot.set(steps, all);
