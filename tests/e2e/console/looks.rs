@@ -163,6 +163,42 @@ fn buttons_end_a_long_dialog() {
     console.close();
 }
 
+/// Script: gives the service two domains.
+const TWO_DOMAINS: &str = "(() => {
+    const real = window.fetch;
+    window.fetch = (path, ...rest) => (String(path).includes('/rest/v3/domains')
+        ? Promise.resolve(Response.json({ domains: { data: [{ domain: 'go.example', isDefault: true }, { domain: 'links.campaigns.example', isDefault: false }] } }))
+        : real(path, ...rest));
+})()";
+
+/// Script: the domains of the form, whether the chosen one is cut, the width of the slug, and whether both are in one line.
+const SHORT_URL: &str = "(() => {
+    const [domain, slug] = ['domain', 'customSlug'].map((name) => document.querySelector(`dialog [name=${name}]`));
+    return [[...domain.options].map((one) => one.text), domain.scrollWidth > domain.clientWidth, slug.offsetWidth, domain.offsetTop === slug.offsetTop];
+})()";
+
+/// The domain once stood twice, and the slug had 96 pixels.
+#[test]
+fn slug_follows_its_whole_domain() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    for (size, is_one_line) in [(SCREEN, true), (PHONE, false)] {
+        browser.resize(size);
+        browser.go(&at(node, "links"));
+        shows(browser, ".list-status");
+        browser.value(TWO_DOMAINS);
+        press(browser, "main", "new-link");
+        shows(browser, "dialog [name=domain]");
+        let said = browser.value(SHORT_URL);
+        assert_eq!(said[0], json!(["go.example", "links.campaigns.example"]));
+        assert_eq!((&said[1], &said[3]), (&json!(false), &json!(is_one_line)), "{size:?}: {said}");
+        assert!(said[2].as_f64() >= Some(200.0), "{size:?}: {said}");
+        browser.is_accessible();
+    }
+    browser.fits_fingers();
+    console.close();
+}
+
 /// Script: the different heights of the fields and buttons of a form.
 const HEIGHTS: &str = "[...new Set([...document.querySelectorAll('dialog :is(select, .tag-box, .dialog-foot > .button, .field > input:not([type=checkbox]))')]
     .filter((one) => one.checkVisibility()).map((one) => Math.round(one.getBoundingClientRect().height)))]";

@@ -156,10 +156,6 @@ async function askForLink(destination) {
   const lifetime = currentSession()?.defaultLifetime;
   const { longUrl, title, tags, starts, expires, maxVisits, redirect } = commonFields(null, lifetime);
   longUrl.input.value = destination;
-  // With the default domain alone, there is nothing to choose.
-  const usual = domains.some(([name]) => name === "") ? "" : domains[0]?.[0];
-  const domain = domains.length > 1 || usual !== "" ? field({ name: "domain", label: text.domain, type: "select", options: domains, value: usual, read: (name) => name || "DEFAULT" }) : null;
-  const slug = slugField(hasSlashes, domains, domain);
   const code = [
     field({ name: "private", label: text.private, type: "checkbox" }),
     hasAllLinks() && field({ name: "findIfExists", label: text.findIfExists, type: "checkbox", hint: text.findIfExistsHint }),
@@ -167,7 +163,7 @@ async function askForLink(destination) {
   const limits = [starts, maxVisits].filter(Boolean);
   const [groupSlug, groupStart] = hasAllLinks() ? [text.groupSlug, text.groupStart] : [text.groupForm, text.groupSchedule];
   return formDialog(text.create, {
-    fields: [longUrl, domain === null ? slug : beside(domain, slug), beside(title, tags), expires, fieldGroup(groupSlug, code), fieldGroup(groupStart, limits), fieldGroup(text.groupRedirect, redirect)],
+    fields: [longUrl, shortUrlFields(domains, hasSlashes), beside(title, tags), expires, fieldGroup(groupSlug, code), fieldGroup(groupStart, limits), fieldGroup(text.groupRedirect, redirect)],
     action: text.create,
     submit: (values) => {
       expires.check();
@@ -176,22 +172,24 @@ async function askForLink(destination) {
   });
 }
 
-/** The field for the slug, behind the host of the short URL, which follows the field of the `domain`, if there is one. */
-function slugField(hasSlashes, domains, domain) {
+/** The short URL as it will be: its domain, which can be chosen where there are several, then the slug. */
+function shortUrlFields(domains, hasSlashes) {
   const slug = field({ name: "customSlug", label: text.slugOptional, autocomplete: "off", spellcheck: "false", hint: text.slugHint(hasSlashes), read: (typed) => typed.trim() || null });
-  const host = outside("", { class: "prefix", "aria-hidden": "true" });
-  const show = () => {
-    const [, shown] = (domain && domains.find(([name]) => name === domain.input.value)) ?? domains[0] ?? [];
-    host.hidden = shown === undefined || shown === text.defaultDomain;
-    setText(host, `${shown}/`);
-    host.title = `${shown}/`;
-  };
-  show();
-  domain?.input.addEventListener("change", show);
   const line = h("div", { class: "prefixed" });
   slug.input.replaceWith(line);
-  line.append(host, slug.input);
-  return { ...slug, label: text.slug };
+  const fields = [{ ...slug, label: text.slug }];
+  // With the default domain alone, there is nothing to choose.
+  const usual = domains.some(([name]) => name === "") ? "" : domains[0]?.[0];
+  if (domains.length > 1 || usual !== "") {
+    const domain = field({ name: "domain", label: text.domain, "aria-label": text.domain, type: "select", options: domains, value: usual, read: (name) => name || "DEFAULT" });
+    domain.input.classList.add("prefix");
+    slug.element.append(domain.element.querySelector(".error"));
+    line.append(domain.input, h("span", { class: "slash", "aria-hidden": "true" }, "/"), slug.input);
+    return { fields: [domain, ...fields], element: slug.element };
+  }
+  const [[, host]] = domains;
+  line.append(...(host === text.defaultDomain ? [] : [outside(`${host}/`, { class: "prefix", "aria-hidden": "true" })]), slug.input);
+  return { fields, element: slug.element };
 }
 
 /** Creates a link that never expires. A create without an expiry gets the default one, so a change takes it away; no link is reused for that. */
