@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::browser::{Browser, CONTROL, ENTER, PHONE, SCREEN};
-use crate::support::console::{OpenConsole, TARGET, at, lacks, press, says, shows};
+use crate::support::console::{OpenConsole, TARGET, at, lacks, press, press_in_menu, says, shows};
 use crate::support::node::{Node, wait_until};
 use crate::support::visits::{FIREFOX, counted, follow, logging};
 
@@ -289,8 +289,7 @@ fn visits_of_a_link_are_saved_as_files() {
     // All visits went to the destination above.
     lacks(browser, "#card-destinations");
     browser.value(KEEP_FILES);
-    press(browser, "main", "export-visits");
-    press(browser, ".menu", "export-counts");
+    press_in_menu(browser, "export-counts");
     let lines = saved(browser, 1);
     assert_eq!(lines[0], "kind,name,visits,bots");
     assert!(lines[1].starts_with("day,20"), "{lines:?}");
@@ -298,8 +297,7 @@ fn visits_of_a_link_are_saved_as_files() {
     for line in ["utmCampaign,spring,2,", "utmCampaign,autumn,1,", "browser,Firefox,4,"] {
         assert!(lines.iter().any(|one| one == line), "{line} is missing: {lines:?}");
     }
-    press(browser, "main", "export-visits");
-    press(browser, ".menu", "export-single");
+    press_in_menu(browser, "export-single");
     let lines = saved(browser, 2);
     assert_eq!(lines.len(), 5, "{lines:?}");
     assert!(lines[0].starts_with("date,visitedUrl,redirectUrl,referrer,country,"), "{lines:?}");
@@ -312,8 +310,7 @@ fn visits_of_a_link_are_saved_as_files() {
     says(browser, ".visits-chart", "Visits that match all filters");
     wait_until("two visits", || browser.value("document.querySelector('.tiles dd').innerText") == json!("2"));
     says(browser, ".visits .region", "Firefox");
-    press(browser, "main", "export-visits");
-    press(browser, ".menu", "export-single");
+    press_in_menu(browser, "export-single");
     assert_eq!(saved(browser, 3).len(), 3);
     assert!(browser.url().contains("utmCampaign=spring"), "{}", browser.url());
     fits_everywhere(browser);
@@ -329,7 +326,8 @@ fn single_visits_need_a_log() {
     node.wire().shorten_as("seen", TARGET);
     browser.go(&at(node, "links/seen"));
     says(browser, ".breakdowns", "visits.log");
-    press(browser, "main", "export-visits");
+    shows(browser, ".tiles");
+    press(browser, "main", "link-menu");
     shows(browser, ".menu [data-action=export-counts]");
     assert_eq!(browser.value("document.querySelector('.menu [data-action=export-single]')"), json!(null));
     // A filter by its address is no dead end.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::api_client::JSON;
 use crate::support::browser::{Browser, ENTER, PHONE, SCREEN};
 use crate::support::console::{
-    OpenConsole, TARGET, at, enter_key, lacks, open_node, press, says, shows, sign_in_elsewhere,
+    OpenConsole, TARGET, at, enter_key, lacks, open_node, press, press_in_menu, says, shows, sign_in_elsewhere,
 };
 use crate::support::http::{SHORT_URLS, Wire, request_at};
 use crate::support::node::{Setup, wait_until};
@@ -21,13 +21,13 @@ fn links_are_archived_deleted_and_restored() {
     let status = |code: &str| node.wire().get(&format!("/{code}")).status;
     let browser = Browser::open();
     browser.go(&at(&node, "links/first"));
-    press(&browser, "main", "archive");
+    press_in_menu(&browser, "archive");
     wait_until("an archived link", || status("first") == 410);
     press(&browser, ".toast", "undo");
     wait_until("a link that is back", || status("first") == 302);
     shows(&browser, ".link-head [data-state=active]");
     // A delete leads nowhere at once, and can be taken back.
-    press(&browser, "main", "delete");
+    press_in_menu(&browser, "delete");
     wait_until("a deleted link", || status("first") == 410);
     press(&browser, ".toast", "undo-delete");
     wait_until("a link that is back", || status("first") == 302);
@@ -79,7 +79,7 @@ fn undo_of_a_delete_counts_down() {
     let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("gone", TARGET);
     browser.go(&at(node, "links/gone"));
-    press(browser, "main", "delete");
+    press_in_menu(browser, "delete");
     says(browser, ".toast", "“gone” no longer redirects.");
     browser.value("document.querySelector('.toast').dispatchEvent(new Event('pointerenter'))");
     let seconds = "Number(/\\d+/.exec(document.querySelector('.toast [data-action=undo-delete]').textContent)[0])";
@@ -97,11 +97,11 @@ fn restored_links_are_confirmed() {
     let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("kept", TARGET);
     browser.go(&at(node, "links/kept"));
-    press(browser, "main", "delete");
+    press_in_menu(browser, "delete");
     press(browser, ".toast", "undo-delete");
     says(browser, "#toasts", "“kept” restored.");
     shows(browser, ".link-head [data-state=active]");
-    press(browser, "main", "delete");
+    press_in_menu(browser, "delete");
     shows(browser, ".toast [data-action=undo-delete]");
     press(browser, "main", "restore");
     shows(browser, ".link-head [data-state=active]");
@@ -363,17 +363,17 @@ fn focus_stays_after_an_action() {
     }
     browser.go(&at(node, "links/first"));
     shows(browser, ".destination");
-    // A button that was used is there again, under another name.
-    browser.value("document.querySelector('.page-actions [data-action=archive]').focus()");
-    browser.press(ENTER);
+    // The menu of the page, also once a button stands before it; where a button is gone, the next one.
+    press_in_menu(browser, "archive");
     shows(browser, ".link-head [data-state=archived]");
-    assert_eq!(browser.value(FOCUS), "restore");
+    assert_eq!(browser.value(FOCUS), "link-menu");
+    browser.value("document.querySelector('.page-actions [data-action=restore]').focus()");
     browser.press(ENTER);
     shows(browser, ".link-head [data-state=active]");
-    browser.value("document.querySelector('.page-actions [data-action=delete]').focus()");
-    browser.press(ENTER);
+    assert_eq!(browser.value(FOCUS), "edit");
+    press_in_menu(browser, "delete");
     shows(browser, ".link-head [data-state=deleting]");
-    assert_eq!(browser.value(FOCUS), "delete");
+    assert_eq!(browser.value(FOCUS), "link-menu");
     // In the list, the row of the link, or the one that takes its place.
     browser.go(&at(node, "links"));
     says(browser, "tbody", "third");

@@ -275,23 +275,32 @@ fn cards_of_a_link_are_folded_on_a_phone() {
 /// Script: which of the actions of a link can be seen beside its title.
 const ACTIONS: &str = "[...document.querySelectorAll('.page-actions button')].filter((one) => one.checkVisibility()).map((one) => one.dataset.action)";
 
+/// Script: what the page of a link offers beside its short URL.
+const USES: &str = "[...document.querySelectorAll('.link-uses .button')].map((one) => one.innerText)";
+
 #[test]
 fn further_actions_of_a_link_are_in_a_menu() {
     let console = OpenConsole::open();
     let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("menu", TARGET);
-    browser.resize(PHONE);
-    browser.go(&at(node, "links/menu"));
-    shows(browser, "[data-action=link-menu]");
-    assert_eq!(browser.value(ACTIONS), json!(["edit", "link-menu"]));
-    press(browser, "main", "link-menu");
-    shows(browser, ".menu [data-action=archive]");
-    // What cannot be undone comes last.
-    assert_eq!(browser.value("document.querySelector('.menu').lastElementChild.dataset.action"), "delete");
+    for size in [SCREEN, PHONE] {
+        browser.resize(size);
+        browser.go(&at(node, "links/menu"));
+        shows(browser, "[data-action=link-menu]");
+        assert_eq!(browser.value(ACTIONS), json!(["edit", "link-menu"]), "{size:?}");
+        assert_eq!(browser.value(USES), json!(["Copy", "QR code", "Visit"]), "{size:?}");
+        press(browser, "main", "link-menu");
+        shows(browser, ".menu [data-action=archive]");
+        // What cannot be undone comes last.
+        assert_eq!(browser.value("document.querySelector('.menu').lastElementChild.dataset.action"), "delete");
+        browser.is_accessible();
+    }
     browser.fits_fingers();
-    browser.is_accessible();
     press(browser, ".menu", "archive");
     shows(browser, ".link-head [data-state=archived]");
+    // A link that does not redirect offers what makes it redirect again.
+    assert_eq!(browser.value(ACTIONS), json!(["restore", "edit", "link-menu"]));
+    browser.fits();
     console.close();
 }
 

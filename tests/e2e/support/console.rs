@@ -115,6 +115,12 @@ pub(crate) fn press(browser: &Browser, part: &str, action: &str) {
     wait_until(&control, || browser.value(&script) == true);
 }
 
+/// Clicks an entry of the menu beside the title of a link.
+pub(crate) fn press_in_menu(browser: &Browser, action: &str) {
+    press(browser, "main", "link-menu");
+    press(browser, ".menu", action);
+}
+
 /// Waits until the page has an element that a CSS selector means.
 pub(crate) fn shows(browser: &Browser, selector: &str) {
     let script = format!("document.querySelector({}) !== null", json!(selector));

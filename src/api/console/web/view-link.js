@@ -14,7 +14,7 @@ import { hasAllLinks, mayManage, mayWrite } from "./rights.js";
 import { isShort, rulesCard } from "./rules-card.js";
 import { missingHere } from "./shared-home.js";
 import { actions, page as text, states } from "./strings-links.js";
-import { pages, sharedHome } from "./strings-shell.js";
+import { common, pages, sharedHome } from "./strings-shell.js";
 
 /** How long the page waits for the counts of visits. With them, nothing below moves; without, it does not wait for them any longer. */
 const COUNTS_WAIT_MS = 300;
@@ -97,12 +97,13 @@ async function showMissing({ named, buttons, host, signal }, error) {
   fill(host, state, told?.history.length > 0 && historyCard(told.history));
 }
 
-/** Redraws buttons. The focus stays at the same position, or moves to the heading if that button is gone. */
+/** Redraws buttons. The focus stays with the same action; if that is gone, it stays at the same position, or else moves to the heading. */
 function keepFocus(buttons, draw) {
-  const at = [...buttons.children].indexOf(document.activeElement);
+  const all = [...buttons.children];
+  const at = all.indexOf(document.activeElement);
   draw();
   if (at >= 0) {
-    (buttons.children[at] ?? document.querySelector("h1")).focus();
+    (buttons.querySelector(`[data-action="${all[at].dataset.action}"]`) ?? buttons.children[at] ?? document.querySelector("h1")).focus();
   }
 }
 
@@ -130,25 +131,20 @@ function draw(page, { link, told, rules }) {
   loadLogged();
 }
 
-/** The actions of the page. A phone has room for the first one, and a menu of the others. */
+/** The actions of the page: to restore a link that is archived, to edit it, and a menu of those that are wanted less often. */
 function drawButtons({ buttons, visits }, link, { edit, again }) {
   if (!mayWrite()) {
     keepFocus(buttons, () => fill(buttons, visits.save));
     return;
   }
-  const [moved, name] = link.archived ? [actions.restore, "restore"] : [actions.archive, "archive"];
   const move = () => archive([link], !link.archived, again);
-  const leave = () => remove([link], again);
   const items = () => [
     ...visits.exports().map(([label, run, props]) => [text.exportOf(label), run, props]),
-    [moved, move, { name }],
-    [actions.delete, leave, { name: "delete", kind: "danger" }],
+    ...(link.archived ? [] : [[actions.archive, move, { name: "archive" }]]),
+    [actions.delete, () => remove([link], again), { name: "delete", kind: "danger" }],
   ];
-  const more = button(icon("more"), () => openMenu(more, items()), { kind: "icon only-on-phone", "data-action": "link-menu", "aria-label": text.more, "aria-haspopup": "menu", "aria-expanded": "false" });
-  keepFocus(buttons, () => fill(buttons,
-    button(moved, move, { "data-action": name }),
-    button(actions.delete, leave, { kind: "danger", "data-action": "delete" }),
-    visits.save, button(actions.edit, edit, { kind: "primary", "data-action": "edit" }), more));
+  const more = button(icon("more"), () => openMenu(more, items()), { kind: "icon", "data-action": "link-menu", "aria-label": text.more, "aria-haspopup": "menu", "aria-expanded": "false" });
+  keepFocus(buttons, () => fill(buttons, link.archived && button(actions.restore, move, { "data-action": "restore" }), button(actions.edit, edit, { kind: "primary", "data-action": "edit" }), more));
 }
 
 function noHistory() {
@@ -162,14 +158,15 @@ function obstacle(link) {
   return said.length > 0 && h("p", { class: "notice warn", "data-obstacle": "" }, said.join(" "));
 }
 
-/** The short URL with what is wanted of it, and the destination. */
+/** The short URL with its state and what is wanted of it, and the destination. */
 function headOf(link, edit) {
   return h("div", { class: "link-head card stack" },
-    h("p", { class: "line" },
-      targetLink(link.shortUrl, { class: "mono short" }, link.shortUrl.replace(/^https?:\/\//, "")), copyButton(link.shortUrl),
-      button([icon("qr"), actions.qr], () => openQr(link), { kind: "quiet", "data-action": "qr", "aria-haspopup": "dialog" }),
-      h("a", { class: "button quiet", href: link.shortUrl, target: "_blank", rel: "noreferrer noopener", "data-action": "open" }, icon("open"), actions.visit),
-      stateBadge(link), link.private && badge(states.private)),
+    h("div", { class: "line" },
+      targetLink(link.shortUrl, { class: "mono short" }, link.shortUrl.replace(/^https?:\/\//, "")), stateBadge(link), link.private && badge(states.private),
+      h("div", { class: "link-uses" },
+        copyButton(link.shortUrl, common.copy, { named: true }),
+        button([icon("qr"), actions.qr], () => openQr(link), { "data-action": "qr", "aria-haspopup": "dialog" }),
+        h("a", { class: "button", href: link.shortUrl, target: "_blank", rel: "noreferrer noopener", "data-action": "open" }, icon("open"), actions.visit))),
     h("p", { class: "line destination" }, h("span", { class: "soft" }, text.destination), targetLink(link.longUrl, { class: "wrap long" }),
       mayWrite() && button(icon("edit"), edit, { kind: "icon", "data-action": "edit-destination", "aria-label": text.editDestination, title: text.editDestination })),
     obstacle(link),
