@@ -125,19 +125,47 @@ fn lists_show_states_that_differ() {
 /// Script: the different places of the buttons that copy, from the left edge.
 const COPY_PLACES: &str = "[...new Set([...document.querySelectorAll('tbody [data-action=copy]')].map((one) => Math.round(one.getBoundingClientRect().left)))].length";
 
+/// Script: by how many pixels each button that copies is from the end of its slug.
+const COPY_GAPS: &str = "[...document.querySelectorAll('tbody .short-url')].map((one) => {
+    const [slug, copy] = [one.querySelector('bdi'), one.querySelector('[data-action=copy] .glyph')].map((part) => part.getBoundingClientRect());
+    return Math.round(copy.left - slug.right);
+})";
+
 #[test]
-fn copy_buttons_are_aligned() {
+fn copy_buttons_stand_by_their_slugs() {
     let console = OpenConsole::open();
     let OpenConsole { node, browser, .. } = &console;
     for slug in ["a", "eleven-long", "a-slug-of-thirty-two-characters-"] {
         node.wire().shorten_as(slug, TARGET);
     }
-    for size in [SCREEN, PHONE] {
-        browser.resize(size);
-        browser.go(&at(node, "links"));
-        says(browser, "tbody", "eleven-long");
-        assert_eq!(browser.value(COPY_PLACES), json!(1), "{size:?}");
-    }
+    browser.resize(SCREEN);
+    browser.go(&at(node, "links"));
+    says(browser, "tbody", "eleven-long");
+    assert_eq!(browser.value(COPY_PLACES), json!(1));
+    browser.resize(PHONE);
+    let gaps = browser.value(COPY_GAPS);
+    assert!(gaps.as_array().unwrap().iter().all(|gap| gap.as_f64() <= Some(20.0)), "{gaps}");
+    console.close();
+}
+
+#[test]
+fn filters_are_cleared_once_one_is_set() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("first", TARGET);
+    console.shows_page(PHONE, "links", ("tbody", "first"));
+    let offered = "document.querySelector('.links-bar [data-action=clear]').checkVisibility()";
+    assert_eq!(browser.value(offered), json!(false));
+    browser.go(&at(node, "links?state=archived"));
+    says(browser, "tbody", "No links match");
+    assert_eq!(browser.value(offered), json!(true));
+    browser.fits();
+    browser.fits_fingers();
+    press(browser, ".links-bar", "clear");
+    says(browser, "tbody", "first");
+    assert_eq!(browser.value(offered), json!(false));
+    assert_eq!(browser.url(), at(node, "links"));
+    assert_eq!(browser.value("document.activeElement.type"), json!("search"));
     console.close();
 }
 

@@ -48,8 +48,13 @@ export function linksBar(onChange, ...more) {
     panel.hidden = !panel.hidden;
     toggle.setAttribute("aria-expanded", String(!panel.hidden));
   }, { "data-action": "filters", "aria-controls": panel.id, "aria-expanded": String(!panel.hidden) });
-  const clear = button(text.clear, () => change(null), { kind: "quiet", "data-action": "clear" });
+  const clear = button(text.clear, () => {
+    // The button goes with the filters.
+    search.focus();
+    change(null);
+  }, { kind: "quiet", "data-action": "clear" });
   const chips = h("ul", { class: "chips", "aria-label": text.active });
+  const active = h("div", { class: "line", hidden: true }, chips, clear);
   // On a phone, rows are no columns whose heads could sort them.
   const order = select(text.sort, Object.entries(text.sorts));
   order.input.dataset.action = "sort";
@@ -67,7 +72,7 @@ export function linksBar(onChange, ...more) {
     choose(order.input, filter.sort);
     const filters = filterCount(filter);
     toggle.textContent = text.filters(filters);
-    clear.disabled = filters === 0 && filter.q === "";
+    active.hidden = filters === 0;
     drawChips(chips, controls, filter, (name) => {
       // A field that has the focus would keep its value.
       search.focus();
@@ -77,7 +82,7 @@ export function linksBar(onChange, ...more) {
   // The node names its apps to admins only: other keys would find nothing to choose.
   controls.app.element.hidden = !mayManage();
   loadChoices(controls);
-  return { element: h("search", { class: "links-bar" }, h("div", { class: "search-line" }, search, toggle, more, order.element, clear), chips, panel), search, set, stop };
+  return { element: h("search", { class: "links-bar" }, h("div", { class: "search-line" }, search, toggle, more, order.element), active, panel), search, set, stop };
 }
 
 /** What each filter says, with a button that takes it away. */
@@ -89,7 +94,6 @@ function drawChips(host, controls, filter, take) {
     return h("li", null, h("span", null, h("span", { class: "soft" }, `${label}: `), outside(said)),
       button(icon("cross"), () => take(name), { kind: "icon", "data-action": `without-${name}`, "aria-label": text.without(label) }));
   }));
-  host.hidden = set.length === 0;
 }
 
 function labelled(label, input) {

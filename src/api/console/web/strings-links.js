@@ -92,7 +92,7 @@ export const form = {
   crawlable: "Allow crawlers (robots.txt)",
   slug: "Custom slug",
   slugOptional: "Custom slug (optional)",
-  slugHint: (hasSlashes) => `Letters, digits, - and _${hasSlashes ? ", also /" : ""}. Leave empty to generate one.`,
+  slugHint: (hasSlashes) => `Letters, digits, - and _${hasSlashes ? ", also /" : ""}. Generated if empty.`,
   domain: "Domain",
   defaultDomain: "Default domain",
   private: "Unguessable slug (16 random characters)",
@@ -125,7 +125,7 @@ export const bar = {
   sorts: {
     "dateCreated-DESC": "Newest first", "dateCreated-ASC": "Oldest first", "visits-DESC": "Most visits", "visits-ASC": "Fewest visits", "shortCode-ASC": "Slug, A to Z", "shortCode-DESC": "Slug, Z to A",
   },
-  clear: "Clear",
+  clear: "Clear filters",
   active: "Active filters",
   without: (label) => `Remove filter ${label}`,
   state: "State",
