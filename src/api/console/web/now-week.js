@@ -21,7 +21,7 @@ const QUERY = new URLSearchParams({ period: "7d" });
 const SHOWN = 5;
 
 /** The size of the chart, in pixels: the largest one of the page, with seven bars. */
-const CHART = { height: 264, barWidth: 48 };
+const CHART = { height: 240, barWidth: 48 };
 
 /** How often the numbers are asked for again, for a page that stays open. */
 const REFRESH_MS = 300_000;
@@ -87,7 +87,7 @@ function content({ period, usage: found, before, links }, keep) {
   const top = found.topLinks.slice(0, SHOWN);
   const newest = links !== null && links.length > 0 && newLinksCard(links);
   if (found.visits.perDay.length > 0) {
-    return [hero(found, before, period, keep), (top.length > 0 || newest) && h("div", { class: "cards" }, top.length > 0 && topLinksCard(top, QUERY), newest)];
+    return [hero(found, before, period, keep), (top.length > 0 || newest) && h("div", { class: "cards" }, top.length > 0 && mostVisitedCard(top), newest)];
   }
   const none = links !== null && links.length === 0 ? firstSteps() : iconState("usage", text.noVisits, text.noVisitsText, pageLink("/admin/links", usage.toLinks, { class: "button" }));
   return h("div", { class: "cards" }, h("div", { class: "card hero-none" }, none), newest);
@@ -117,9 +117,9 @@ function hero({ visits, links }, before, period, keep) {
     reportLinks());
 }
 
-/** Ways to the answers that Analytics has about the same days. */
+/** Ways to the answers that Analytics has about the same days. That about links is at its card. */
 function reportLinks() {
-  const links = reports().map(({ name, title, path }) => h("li", null, pageLink(path, title, { class: "button", "data-action": `report-${name}` })));
+  const links = reports().filter(({ name }) => name !== "links").map(({ name, title, path }) => h("li", null, pageLink(path, title, { class: "button", "data-action": `report-${name}` })));
   return h("div", { class: "reports" }, h("ul", { class: "plain" }, links));
 }
 
@@ -129,10 +129,20 @@ function firstSteps() {
     button(palette.newLink, () => createDialog(), { kind: "primary", "data-action": "first-link" }), pageLink("/admin/import", text.toImport, { class: "button" }));
 }
 
+/** The most visited links, with the way to all of them. */
+function mostVisitedCard(links) {
+  const element = topLinksCard(links, QUERY);
+  const all = reports().find(({ name }) => name === "links");
+  if (all) {
+    element.querySelector(".card-head").append(pageLink(all.path, text.allVisited, { "data-action": "report-links" }));
+  }
+  return element;
+}
+
 /** The newest links. Each leads to its page. */
 function newLinksCard(links) {
   const rows = links.map((link) => row({ content: linkCell(link, QUERY), class: "fluid" }, { content: format.relative(link.dateCreated), class: "num nowrap" }));
   const { element, table } = regionTable(common.asTable(text.newLinks), [{ title: text.link }, { title: text.created, class: "num" }], rows);
   table.classList.add("shares");
-  return card(text.newLinks, { fold: format.relative(links[0].dateCreated) }, element);
+  return card(text.newLinks, { beside: pageLink("/admin/links", text.allLinks), fold: format.relative(links[0].dateCreated) }, element);
 }

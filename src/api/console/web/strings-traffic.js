@@ -60,6 +60,8 @@ export const week = {
   noVisits: "No visits in the last 7 days",
   noVisitsText: "Share a short URL. Visits are counted within seconds; reload the page to see them.",
   newLinks: "New links",
+  allVisited: "View all",
+  allLinks: "All links",
   link: "Link",
   created: "Created",
   noLinks: "No links yet",
