@@ -142,7 +142,7 @@ async function showCreated(link) {
     dialog.closed.then(() => go(detailPath(link)));
   }, { "data-action": "details" });
   const dialog = openDialog(text.created, [
-    h("p", { class: "line created" }, targetLink(link.shortUrl, { class: "mono short" }, link.shortUrl.replace(/^https?:\/\//, "")), copyButton(link.shortUrl)),
+    h("p", { class: "line created" }, targetLink(link.shortUrl, { class: "mono short" }, link.shortUrl.replace(/^https?:\/\//, "")), copyButton(link.shortUrl, common.copy, { named: true })),
     h("p", { class: "soft wrap" }, "→ ", outside(link.longUrl)),
     h("p", { class: "created-times" }, timesOf(link)),
     qrCode(link),

@@ -103,7 +103,7 @@ export function qrCode(link) {
 
 /** Shows the QR code of a link in a dialog. */
 export function openQr(link) {
-  const { element } = openDialog(page.downloadQr, [h("p", { class: "mono wrap" }, outside(bareUrl(link.shortUrl))), qrCode(link)]);
+  const { element } = openDialog(page.qr, [h("p", { class: "mono wrap" }, outside(bareUrl(link.shortUrl))), qrCode(link)]);
   element.querySelector(".qr a").focus();
 }
 

@@ -19,6 +19,9 @@ import { visitsList } from "./visits-list.js";
 
 const GROUPS = ["places", "technology", "languages", "sources", "campaigns", "destinations"];
 
+/** The size of the chart, in pixels: with it, the column of the numbers is as high as that of the facts. */
+const CHART = { height: 190 };
+
 /**
  * The visits of a link, for the page with this `context`: `{ counts, about, single, save, referrers, exports(), load(), loadLogged(), update(), leave() }`, the first five elements.
  * `exports()` gives the items of a menu with files of them. `load(created)` gets the counts, with
@@ -162,7 +165,7 @@ function countsOf({ visits, sources, before, period, note }, state) {
       [usage.people, format.number(total - bots)],
       [usage.botVisits, format.number(bots), total > 0 && format.percent(bots, total)],
     ]),
-    visitsCard(visits, before, period, (plot) => state.plots.push(plot), { note: note && h("p", { class: "soft small" }, note) }),
+    visitsCard(visits, before, period, (plot) => state.plots.push(plot), { note: note && h("p", { class: "soft small" }, note), size: CHART }),
   ];
 }
 
