@@ -165,7 +165,7 @@ fn filters_are_cleared_once_one_is_set() {
     says(browser, "tbody", "first");
     assert_eq!(browser.value(offered), json!(false));
     assert_eq!(browser.url(), at(node, "links"));
-    assert_eq!(browser.value("document.activeElement.type"), json!("search"));
+    assert_eq!(browser.value("document.activeElement.dataset.action"), json!("filters"));
     console.close();
 }
 

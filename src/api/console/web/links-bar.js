@@ -49,8 +49,8 @@ export function linksBar(onChange, ...more) {
     toggle.setAttribute("aria-expanded", String(!panel.hidden));
   }, { "data-action": "filters", "aria-controls": panel.id, "aria-expanded": String(!panel.hidden) });
   const clear = button(text.clear, () => {
-    // The button goes with the filters.
-    search.focus();
+    // This button goes with the filters.
+    toggle.focus();
     change(null);
   }, { kind: "quiet", "data-action": "clear" });
   const chips = h("ul", { class: "chips", "aria-label": text.active });

@@ -20,7 +20,7 @@ export const overview = {
   misses: "Not found/s",
   errorRate: "Error rate (2 min)",
   noRequests: "0%",
-  p99: { recent: "p99 latency (2 min)", sinceStart: "p99 latency (since start)", only: (p99) => `p99 ${p99}`, others: (p50, p999) => `p50 ${p50}, p99.9 ${p999}` },
+  p99: { recent: "p99 latency (2 min)", sinceStart: "p99 latency (since start)", only: (p99) => `p99 ${p99}`, none: "No redirects yet", others: (p50, p999) => [`p50 ${p50},`, `p99.9 ${p999}`].map((one) => one.replaceAll(" ", "\u00a0")).join(" ") },
   links: "Links",
   linksInMemory: "Links in memory",
   isWell: "All systems working. Redirects are served, and links can be created and changed.",

@@ -166,9 +166,9 @@ function rates() {
   return { element, update };
 }
 
-/** The quantiles beside the p99, or nothing without requests. */
+/** The quantiles beside the p99. */
 function otherQuantiles({ p50, p999 }) {
-  return p50 === null ? "" : text.p99.others(micros(p50), micros(p999));
+  return p50 === null ? text.p99.none : text.p99.others(micros(p50), micros(p999));
 }
 
 /** The share of requests that the node could not answer, in the last two minutes. */
