@@ -123,16 +123,23 @@ fn overview_names_what_a_week_is_compared_with() {
     says(browser, ".hero .plot-legend", "Previous period 10");
     // The legend names the pale bar of today once there is one, and repeats no number of the page.
     let legend = "document.querySelector('.hero .plot-legend').innerText";
-    for (today, is_named) in [(0, false), (5, true)] {
+    let visit_with = |today: u32| {
         browser.value(&format!("window.today = {today}"));
         browser.click("#nav a[href='/admin/fleet']");
         says(browser, "main", "Single node");
         browser.click("#nav a[href='/admin/']");
+        says(browser, ".hero .facts", "People");
+    };
+    for (today, is_named) in [(0, false), (5, true)] {
+        visit_with(today);
         says(browser, ".hero .facts", &format!("Today so far (UTC)\n{today}"));
         let said = browser.value(legend);
         let said = said.as_str().unwrap();
         assert_eq!((said.contains("Today so far"), said.contains("Total")), (is_named, false), "{said}");
     }
+    // If all visits are of today, their number stands there once.
+    visit_with(20);
+    assert!(!browser.text(".hero .facts").contains("Today"));
     browser.is_accessible();
     console.close();
 }

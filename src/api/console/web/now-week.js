@@ -89,7 +89,7 @@ function content({ period, usage: found, before, links }, keep) {
   if (found.visits.perDay.length > 0) {
     return [hero(found, before, period, keep), (top.length > 0 || newest) && h("div", { class: "cards" }, top.length > 0 && mostVisitedCard(top), newest)];
   }
-  const none = links !== null && links.length === 0 ? firstSteps() : iconState("usage", text.noVisits, text.noVisitsText, pageLink("/admin/links", usage.toLinks, { class: "button" }));
+  const none = links !== null && links.length === 0 ? firstSteps() : iconState("usage", text.noVisits, text.noVisitsText, ...(newest ? [] : [pageLink("/admin/links", usage.toLinks, { class: "button" })]));
   return h("div", { class: "cards" }, h("div", { class: "card hero-none" }, none), newest);
 }
 

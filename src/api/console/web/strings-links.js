@@ -256,7 +256,7 @@ export const page = {
   allDetails: "Show all details",
   visits: "Visits",
   allVisits: "Visits, all time",
-  visitsOf: (total, most, bots) => `${number(total)}${most ? ` of ${number(most)}` : ""} (${number(bots)} by bots)`,
+  visitsOf: (total, most, bots) => `${number(total)}${most ? ` of ${number(most)}` : ""}${bots > 0 ? ` (${number(bots)} by bots)` : ""}`,
   tags: "Tags",
   created: "Created",
   starts: "Starts",
