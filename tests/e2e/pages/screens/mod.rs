@@ -33,8 +33,9 @@ const NOW_HEIGHT: u32 = 1_290;
 const FILLING: Duration = Duration::from_secs(45);
 
 /// Every picture by its name, with what it shows, in the order of `docs/screens/README.md`.
-const PICTURES: [(&str, &str); 70] = [
+const PICTURES: [(&str, &str); 71] = [
     ("now", "Console: overview"),
+    ("now-server", "Console: overview, server details"),
     ("links", "Console: links"),
     ("link", "Console: one link"),
     ("tags", "Console: tags"),
@@ -107,7 +108,8 @@ const PICTURES: [(&str, &str); 70] = [
 ];
 
 /// Pages of the console of a demonstration, which show visits of 90 days, by the names of their pictures.
-const DEMO: [(&str, &str); 4] = [("links", "links"), ("link", "links/summer"), ("tags", "tags"), ("usage", "usage")];
+const DEMO: [(&str, &str); 5] =
+    [("now", ""), ("links", "links"), ("link", "links/summer"), ("tags", "tags"), ("usage", "usage")];
 
 /// The other pages of the console, and a list without a match.
 const CONSOLE: [(&str, &str); 7] = [
@@ -376,11 +378,11 @@ fn every_page_is_pictured() {
         let watch = || {
             browser.go(&console(""));
             wait_until("plots", || browser.value("document.querySelector('.plot-picture canvas') !== null") == true);
-            // The first page may be faster than the first second with requests.
+            // Open in one size, they stay open in the next one.
             browser.value("document.querySelector('.server-details:not([open]) > summary')?.click()");
             std::thread::sleep(folder().map_or(Duration::ZERO, |_| FILLING));
         };
-        look(&browser, "now", watch);
+        look(&browser, "now-server", watch);
         drop(stop);
     });
     for (name, page) in CONSOLE {
