@@ -82,7 +82,7 @@ export function linksBar(onChange, ...more) {
   // The node names its apps to admins only: other keys would find nothing to choose.
   controls.app.element.hidden = !mayManage();
   loadChoices(controls);
-  return { element: h("search", { class: "links-bar" }, h("div", { class: "search-line" }, search, toggle, more, order.element), active, panel), search, set, stop };
+  return { element: h("search", { class: "links-bar" }, h("div", { class: "search-line" }, h("span", { class: "search-field" }, icon("search"), search), toggle, more, order.element), active, panel), search, set, stop };
 }
 
 /** What each filter says, with a button that takes it away. */

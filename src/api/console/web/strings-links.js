@@ -119,7 +119,7 @@ export const form = {
 
 export const bar = {
   search: "Search links",
-  placeholder: "Search slugs, destinations, titles and tags",
+  placeholder: "Search slug, destination, title or tag",
   filters: (active) => (active > 0 ? `Filters (${active})` : "Filters"),
   sort: "Sort:",
   sorts: {
@@ -184,7 +184,7 @@ export const list = {
   select: (code) => `Select ${code}`,
   menu: (code) => `Actions for ${code}`,
   label: "Links",
-  columns: { shortCode: "Slug", visits: "Visits", dateCreated: "Created", destination: "Title and destination", tags: "Tags", app: "App", state: "State", trend: "Visits, 30 days", actions: "Actions" },
+  columns: { shortCode: "Slug", visits: "Visits", dateCreated: "Created", destination: "Title and destination", tags: "Tags", app: "App", state: "State", trend: "30-day trend", actions: "Actions" },
   trendOf: (visits) => `${visits} in the last 30 days`,
   trendScale: "Visits by day. Each row has a scale of its own.",
   openColumns: "Columns",
