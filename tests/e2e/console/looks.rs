@@ -163,6 +163,38 @@ fn buttons_end_a_long_dialog() {
     console.close();
 }
 
+/// Script: the contrast of the edges of a field and of a button with the page around them.
+const EDGES: &str = "(() => {
+    const light = (colour) => {
+        const [r, g, b] = colour.match(/[\\d.]+/g).map((part) => (part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const page = document.body.appendChild(document.createElement('i'));
+    page.style.color = 'var(--paper)';
+    const ground = light(getComputedStyle(page).color);
+    page.remove();
+    return ['input[type=search]', '[data-action=filters]'].map((part) => {
+        const edge = light(getComputedStyle(document.querySelector(`.links-bar ${part}`)).borderTopColor);
+        return (Math.max(edge, ground) + 0.05) / (Math.min(edge, ground) + 0.05);
+    });
+})()";
+
+/// The words of a button say where it is; an empty field has only its edge (WCAG 1.4.11).
+#[test]
+fn edges_of_fields_have_contrast() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "links"));
+    shows(browser, ".links-bar [data-action=filters]");
+    for scheme in ["light", "dark"] {
+        browser.prefer(scheme);
+        let edges = browser.value(EDGES);
+        let [field, button] = [0, 1].map(|at| edges[at].as_f64().unwrap());
+        assert!(field >= 3.0 && button < field, "{scheme}: {edges}");
+    }
+    console.close();
+}
+
 /// Script: gives the service two domains.
 const TWO_DOMAINS: &str = "(() => {
     const real = window.fetch;
