@@ -122,6 +122,7 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "strings-tags.js",
     SCRIPT "strings-traffic.js",
     SCRIPT "strings-visits.js",
+    SCRIPT "tabs.js",
     SCRIPT "tag-actions.js",
     SCRIPT "tags-field.js",
     SCRIPT "toast.js",

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::browser::{Browser, CONTROL, ENTER, PHONE, SCREEN};
+use crate::support::browser::{Browser, CONTROL, END, ENTER, LEFT, PHONE, RIGHT, SCREEN};
 use crate::support::console::{OpenConsole, TARGET, at, lacks, press, press_in_menu, says, shows};
 use crate::support::node::{Node, wait_until};
 use crate::support::visits::{FIREFOX, counted, follow, logging};
@@ -82,21 +82,65 @@ const BROKEN_LINES: &str = "document.fonts.ready.then(() => [...document.querySe
     .filter((all) => [...all.children].filter((one) => one.checkVisibility()).some((one, _, [first]) => Math.abs(one.offsetTop - first.offsetTop) > 4))
     .map((one) => one.innerText))";
 
-/// Script: the titles of the first two cards of the page, and whether the chart of the second is at most 0.6 times as high.
-const FIRST_CHARTS: &str = "(() => {
-    const cards = [...document.querySelectorAll('main .card')].slice(0, 2);
-    const [visits, links] = cards.map((card) => card.querySelector('.plot-picture')?.offsetHeight ?? 0);
-    return [...cards.map((card) => card.querySelector('h2').textContent), links > 0 && links <= 0.6 * visits];
-})()";
+/// Script: the title of the first card of the page, the height of its chart, and the number of bars in the picture of new links.
+const HERO: &str = "[
+    document.querySelector('main .card h2').textContent,
+    document.querySelector('.usage-hero .visits-chart .plot-picture').offsetHeight,
+    document.querySelectorAll('.usage-hero .tiles .made-spark > rect').length,
+]";
 
 #[test]
-fn new_links_stand_below_the_visits() {
+fn new_links_are_beside_their_number() {
     let console = OpenConsole::with(visited_node);
     let OpenConsole { node, browser, .. } = &console;
     browser.resize(SCREEN);
     browser.go(&at(node, "usage"));
-    shows(browser, ".visits-chart .plot-picture");
-    assert_eq!(browser.value(FIRST_CHARTS), json!(["Visits by day", "Links created by day", true]));
+    shows(browser, ".usage-hero .tile:nth-child(5) .made-spark[aria-label^='Links created by day: total 1']");
+    assert_eq!(browser.value(HERO), json!(["Visits by day", 264, 30]));
+    // A year has as many bars, each of several days.
+    browser.click("[data-period='365d']");
+    wait_until("a year", || browser.value("document.querySelectorAll('.made-spark > rect').length") == json!(29));
+    console.close();
+}
+
+/// Script: the tab that is chosen, and whether its panel is named after it.
+const CHOSEN_TAB: &str = "(() => {
+    const tabs = [...document.querySelectorAll('#card-links [role=tab]')];
+    const chosen = tabs.filter((one) => one.ariaSelected === 'true' && one.tabIndex === 0);
+    const panel = document.querySelector('#card-links [role=tabpanel]');
+    return [...chosen.map((one) => one.textContent), tabs.every((one) => one.getAttribute('aria-controls') === panel.id), panel.getAttribute('aria-labelledby') === chosen[0]?.id];
+})()";
+
+/// Links, tags, apps and domains are one card, whose address names the list that is shown.
+#[test]
+fn tabs_choose_the_list_of_most_visited() {
+    let console = OpenConsole::with(visited_node);
+    let OpenConsole { node, browser, .. } = &console;
+    browser.resize(SCREEN);
+    browser.go(&at(node, "usage?period=7d"));
+    says(browser, "#card-links", "seen");
+    browser.value("document.querySelector('#card-links [role=tab][aria-selected=true]').focus()");
+    for (key, tab, address) in [
+        (RIGHT, "Tags", "usage?period=7d&list=tags"),
+        (END, "Domains", "usage?period=7d&list=domains"),
+        (RIGHT, "Links", "usage?period=7d&list=links"),
+        (LEFT, "Domains", "usage?period=7d&list=domains"),
+    ] {
+        browser.press(key);
+        assert_eq!(browser.value(CHOSEN_TAB), json!([tab, true, true]));
+        assert_eq!(browser.value("document.activeElement.textContent"), json!(tab));
+        assert!(browser.url().ends_with(address), "{}", browser.url());
+    }
+    says(browser, "#card-links [role=tabpanel]", "Default domain");
+    fits_everywhere(browser);
+    browser.go(&browser.url());
+    shows(browser, "#card-links [data-tab=domains][aria-selected=true]");
+    browser.is_accessible();
+    // A step back shows the list of that address.
+    browser.click("#card-links [data-tab=tags]");
+    says(browser, "#card-links [role=tabpanel]", "news");
+    browser.value("history.back()");
+    shows(browser, "#card-links [data-tab=domains][aria-selected=true]");
     console.close();
 }
 
@@ -378,10 +422,14 @@ fn rows_of_analytics_are_filters() {
     press(browser, ".chips", "without-utmCampaign");
     wait_until("no chips", || browser.value("document.querySelector('.chips').hidden") == true);
     // A domain, by its name; what is selected by a tag has no other visits.
+    shows(browser, "#card-links [data-tab=domains]");
+    browser.click("#card-links [data-tab=domains]");
     shows(browser, "a[data-action=filter-by][href*='domain=DEFAULT']");
     browser.value("document.querySelector('a[data-action=filter-by][href*=\"domain=DEFAULT\"]').click()");
     says(browser, ".chips", "Domain: Default domain");
     press(browser, ".chips", "without-domain");
+    shows(browser, "#card-links [data-tab=tags]");
+    browser.click("#card-links [data-tab=tags]");
     shows(browser, "a[data-action=filter-by][href*='tag=news']");
     browser.value("document.querySelector('a[data-action=filter-by][href*=\"tag=news\"]').click()");
     says(browser, ".chips", "Tag: news");
@@ -398,7 +446,7 @@ const TILES: &str = "[...document.querySelectorAll('.tile dt')].map((one) => one
 
 /// Script: the texts of the cells of a row without an app.
 const WITHOUT_AN_APP: &str = "(() => {
-    const row = [...document.querySelectorAll('main .rows tbody tr')].find((one) => one.innerText.includes('Without an app'));
+    const row = [...document.querySelectorAll('#card-links tbody tr')].find((one) => one.innerText.includes('Without an app'));
     return row ? [...row.cells].slice(1).map((one) => one.innerText) : null;
 })()";
 
@@ -410,6 +458,8 @@ fn people_and_links_without_app_are_shown() {
     shows(browser, ".tiles");
     let labels = ["Visits", "People", "Bots", "Unknown links", "Links created", "Total links"];
     assert_eq!(browser.value(TILES), json!(labels));
+    shows(browser, "#card-links [data-tab=apps]");
+    browser.click("#card-links [data-tab=apps]");
     // While there are no keys, no link has an app.
     wait_until("the link and its visits", || {
         press(browser, "main", "refresh");

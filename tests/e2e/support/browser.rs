@@ -27,6 +27,9 @@ pub(crate) const BACKSPACE: &str = "\u{e003}";
 pub(crate) const SPACE: &str = " ";
 pub(crate) const CONTROL: &str = "\u{e009}";
 pub(crate) const DOWN: &str = "\u{e015}";
+pub(crate) const END: &str = "\u{e010}";
+pub(crate) const LEFT: &str = "\u{e012}";
+pub(crate) const RIGHT: &str = "\u{e014}";
 pub(crate) const ESCAPE: &str = "\u{e00c}";
 
 /// Time for an answer of the driver. Pages and pictures of a browser take seconds each on a busy machine.

@@ -14,15 +14,24 @@ const endsAtHour = (period) => isRunning(period) && period.days <= DAYS_TO_THE_H
 /** The start of the running hour. */
 const lastHour = () => Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
 
-/** The change of visits. In a short period that is not over, whole hours are compared with those of the period before. */
-export function visitsSince(visits, before, period) {
+/** All visits of a count, those of people, and those of bots. */
+export const PARTS = { visits: ({ total }) => total, people: ({ total, bots }) => (total === null || bots === null ? null : total - bots), bots: ({ bots }) => bots };
+
+/**
+ * What a change of visits, or of a part of them, is made of: `[now, before, isPart]`. In a short period that is not over, whole hours are compared with those of the period before, and
+ * `isPart` is true.
+ */
+export function visitsOfBoth(visits, before, period, valueOf = PARTS.visits) {
   if (!endsAtHour(period)) {
-    return changeSince(visits.summary.total, before?.summary.total, false);
+    return [valueOf(visits.summary), before ? valueOf(before.summary) : null, false];
   }
   const end = lastHour();
-  const until = (rows, last) => rows?.reduce((sum, one) => (Date.parse(one.date) < last ? sum + one.total : sum), 0);
-  return changeSince(until(visits.perHour, end) ?? null, until(before?.perHour, end - period.days * DAY_MS), true);
+  const until = (rows, last) => rows?.reduce((sum, one) => (Date.parse(one.date) < last ? sum + valueOf(one) : sum), 0) ?? null;
+  return [until(visits.perHour, end), until(before?.perHour, end - period.days * DAY_MS), true];
 }
+
+/** The change of visits. */
+export const visitsSince = (visits, before, period) => changeSince(...visitsOfBoth(visits, before, period));
 
 /**
  * Visits of the period before at each of its steps, for a chart of `steps`. `counts` are those of whole steps. Where the period ends at an hour, the last one ends at the same hour; it

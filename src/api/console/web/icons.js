@@ -29,15 +29,15 @@ const SHAPES = {
   person: [["path", { d: "M19 21v-2a4 4 0 0 0-4-4H9a4 4 0 0 0-4 4v2" }], ["circle", { cx: "12", cy: "7", r: "4" }]],
 };
 
+/** An element of a picture: its attributes by name, then its children. */
+export function shape(tag, props, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  Object.entries(props).forEach(([prop, value]) => element.setAttribute(prop, value));
+  element.append(...children);
+  return element;
+}
+
 /** An icon in the colour of the text around it; what it means is said by a label beside it. */
 export function icon(name) {
-  const svg = document.createElementNS(SVG, "svg");
-  const set = (element, props) => Object.entries(props).forEach(([prop, value]) => element.setAttribute(prop, value));
-  set(svg, { class: "glyph", viewBox: "0 0 24 24", "aria-hidden": "true", focusable: "false" });
-  svg.append(...SHAPES[name].map(([tag, props]) => {
-    const shape = document.createElementNS(SVG, tag);
-    set(shape, props);
-    return shape;
-  }));
-  return svg;
+  return shape("svg", { class: "glyph", viewBox: "0 0 24 24", "aria-hidden": "true", focusable: "false" }, ...SHAPES[name].map(([tag, props]) => shape(tag, props)));
 }

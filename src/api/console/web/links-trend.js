@@ -3,6 +3,7 @@
 import { get, keyOf } from "./api.js";
 import { fill, h } from "./dom.js";
 import { count } from "./format.js";
+import { shape } from "./icons.js";
 import { DAY_MS } from "./period.js";
 import { list as text } from "./strings-links.js";
 
@@ -16,7 +17,6 @@ const KEPT_MAX = 2_000;
 const [WIDTH, HEIGHT, ROOM, DOT] = [88, 22, 3, 2.25];
 /** The least number of visits at the top of the scale: a few visits are no peak. */
 const TOP_LEAST = 4;
-const SVG = "http://www.w3.org/2000/svg";
 
 /** The days of links that were loaded, by key and number of visits: other visits make another trend. */
 const known = new Map();
@@ -131,11 +131,4 @@ function draw(place, days) {
     shape("path", { class: "area", d: `${line}V${HEIGHT - ROOM}H${first}Z` }),
     shape("path", { class: "line", d: line }),
     shape("circle", { cx: last, cy: end, r: DOT })));
-}
-
-function shape(name, props, ...children) {
-  const element = document.createElementNS(SVG, name);
-  Object.entries(props).forEach(([prop, value]) => element.setAttribute(prop, value));
-  element.append(...children);
-  return element;
 }

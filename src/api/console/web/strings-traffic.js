@@ -167,7 +167,7 @@ export const periods = {
 const nounOf = (one) => (number) => (number === 1 ? one : `${one}s`);
 
 /** The nouns of numbers that stand without a title of their own. */
-export const units = { links: nounOf("link"), visits: nounOf("visit"), new: "new", botVisits: "by bots" };
+export const units = { links: nounOf("link"), visits: nounOf("visit"), botVisits: "by bots" };
 
 export const usage = {
   share: "Share",
@@ -195,6 +195,7 @@ export const usage = {
   thanBefore: "compared with the previous period",
   beforePart: (number) => `The previous period had ${number} up to the same hour.`,
   before: (number) => `The previous period had ${number}.`,
+  from: (before) => `from ${number(before)}`,
   asTable: "Show as table",
   byHour: "Visits by hour (UTC)",
   byDay: "Visits by day",
@@ -206,8 +207,12 @@ export const usage = {
   noVisitsLog: "Countries, devices and campaigns need the visit log: ",
   noVisitsText: "Share a short URL, or choose a longer period. Visits are counted within seconds; reload the page to see them.",
   createdByDay: "Links created by day",
-  createdIn: (links) => count(links, "link"),
   toLinks: "View links",
+  mostVisited: "Most visited",
+  tagsTab: "Tags",
+  appsTab: "Apps",
+  domainsTab: "Domains",
+  visitsOfAllTime: "Visits, all time",
   topLinks: "Top links",
   noTopLinks: "No links visited in this period",
   longer: "Share a short URL, or choose a longer period.",
@@ -220,7 +225,7 @@ export const usage = {
   app: "App",
   byDomain: "By domain",
   domain: "Domain",
-  byTag: "Top tags, all time",
+  byTag: "Top tags",
   tag: "Tag",
   allTags: "View all tags",
   noTags: "No tags yet",
@@ -235,5 +240,4 @@ export const usage = {
   withoutAppMeaning: "Created without an API key, or imported",
   noLinksByApp: "Apps appear here once they have created links.",
   noLinksByDomain: "Domains appear here once they have links.",
-  periodNote: "Visits and new links: selected period",
 };

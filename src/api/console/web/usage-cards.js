@@ -1,24 +1,28 @@
 // The cards of the usage view, each from one part of the answer of the node. How many links there are is null while they are counted.
 
 import { withQuery } from "./api.js";
-import { changeSince, visitsSince } from "./changes.js";
-import { card, clipped, emptyState, h, outside, pageLink, regionTable, row } from "./dom.js";
+import { PARTS, changeSince, visitsOfBoth } from "./changes.js";
+import { card, clipped, emptyState, h, outside, pageLink, row } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
+import { shape } from "./icons.js";
 import { bestOf, numberOr, onBar, shareTable, tiles } from "./parts.js";
 import { DAY_MS, isRunning, periodIn, stepsOf } from "./period.js";
-import { barPlot } from "./plot.js";
 import { hasAllLinks } from "./rights.js";
 import { common } from "./strings-shell.js";
-import { units, usage as text } from "./strings-traffic.js";
+import { plots, usage as text } from "./strings-traffic.js";
+import { tabbedCard } from "./tabs.js";
 import { LINK_FILTERS, filtersOf, withFilters } from "./visit-filters.js";
-import { tableOf } from "./visits-plot.js";
+import { visitsCard } from "./visits-card.js";
 
 /** Rows that are shown at first. */
 const TOP_SHOWN = 10;
 
-/** The height of the chart of new links, in pixels: about half of that of visits, below which it stands. */
-const MADE_HEIGHT = 100;
+/** The size of the chart of visits, in pixels. */
+const CHART = { height: 264, barWidth: 28 };
+
+/** The size of the picture of new links, in pixels, and the most bars in it. */
+const [SPARK_WIDTH, SPARK_HEIGHT, SPARK_BARS] = [84, 22, 30];
 
 /** As many apps as the node lists. */
 const APPS_MAX = 100;
@@ -28,72 +32,78 @@ const REFERRERS_SHOWN = 15;
 
 const num = (content) => ({ content, class: "num" });
 
-/** The numbers above all. */
+/** Numbers above the chart that they sum up, in one frame. */
+export function heroOf(numbers, { visits, before, period, keep }) {
+  return h("div", { class: "usage-hero" }, numbers, visitsCard(visits, before, period, keep, { size: CHART }));
+}
+
+/** The numbers above all, each with its change. */
 export function totals({ visits, orphanVisits, links }, before, period) {
   const isPart = isRunning(period);
+  const unknown = (all) => all?.orphanVisits.summary.total ?? null;
   return tiles([
-    ...visitTiles(visits.summary, visitsSince(visits, before?.visits, period)),
-    [text.unknownVisits, numberOr(orphanVisits.summary.total, text.counting)],
-    hasAllLinks() && [text.created, numberOr(links.created, text.counting), changeSince(links.created, before?.links.created, isPart)],
+    ...visitTiles(visits.summary, (valueOf) => visitsOfBoth(visits, before?.visits, period, valueOf)),
+    [text.unknownVisits, numberOr(orphanVisits.summary.total, text.counting), compared([unknown({ orphanVisits }), unknown(before), isPart])],
+    hasAllLinks() && [text.created, [numberOr(links.created, text.counting), madeSpark(links, period)], compared([links.created, before?.links.created ?? null, isPart])],
     hasAllLinks() && [text.links, numberOr(links.total, text.counting)],
   ].filter(Boolean));
 }
 
-/** All visits with their change, then people and bots, each with its share of them. */
-function visitTiles({ total, bots }, change) {
-  const isKnown = total !== null && bots !== null;
-  const share = (part) => isKnown && total > 0 && format.percent(part, total);
+/** All visits, people and bots, each with its change, the latter two with their share. `bothOf(valueOf)` gives what a change is made of. */
+function visitTiles(summary, bothOf) {
+  const { total } = summary;
+  const tile = (label, valueOf) => [label, numberOr(valueOf(summary), text.counting), compared(bothOf(valueOf))];
+  const withShare = ([label, value, change], part) => [label, [value, part !== null && total > 0 && h("small", null, format.percent(part, total))], change];
   return [
-    [text.visits, numberOr(total, text.counting), change],
-    [text.people, numberOr(isKnown ? total - bots : null, text.counting), share(total - bots)],
-    [text.bots, numberOr(bots, text.counting), share(bots)],
+    tile(text.visits, PARTS.visits),
+    withShare(tile(text.people, PARTS.people), PARTS.people(summary)),
+    withShare(tile(text.bots, PARTS.bots), PARTS.bots(summary)),
   ];
+}
+
+/** A change with the number that it began at: "+12% from 1,340". */
+function compared([now, before, isPart]) {
+  const change = changeSince(now, before, isPart);
+  return change && h("span", { class: "change" }, change, h("span", { class: "soft not-on-phone" }, " ", text.from(before)));
 }
 
 /** The numbers of some visits of the visit log, `now`, and of the period before. */
 export function totalsOfFiltered(now, before, period) {
-  return tiles(visitTiles(now, changeSince(now.total, before?.total, isRunning(period))));
+  return tiles(visitTiles(now, (valueOf) => [valueOf(now), before ? valueOf(before) : null, isRunning(period)]));
 }
 
 /** The address of this page for the visits of some filters as well. */
 const narrowed = (query, part) => `/admin/usage?${withFilters(query, { ...part, show: "" })}`;
 
-/** The content of a card whose numbers are not known yet. */
-function notKnown() {
-  return emptyState(text.countingTitle, text.countingText);
-}
-
-/** Links created by day; nothing where there are none, which the number above says. */
-export function madeCard(links, period, keep) {
-  const title = text.createdByDay;
-  if (links.created === 0) {
+/** Links created by day, as a picture as wide as a word: a bar for each day, or for several days of a long period. Null where there are none. */
+function madeSpark(links, period) {
+  if (!links.created || links.perDay.some((one) => one.links === null) || period.days < 2) {
     return null;
   }
-  if (links.perDay.some((one) => one.links === null)) {
-    return card(title, {}, notKnown());
-  }
   const known = new Map(links.perDay.map((one) => [Date.parse(one.date), one.links]));
-  const steps = stepsOf(period, DAY_MS);
-  const made = steps.map((step) => known.get(step) ?? 0);
-  const picture = h("div");
-  const plot = barPlot(picture, { series: [{ label: text.created, colour: "--plot-3" }], label: title, height: MADE_HEIGHT, when: format.day, utc: true });
-  plot.set(steps, [made]);
-  keep(plot);
-  return card(title, { fold: text.createdIn(made.reduce((sum, one) => sum + one, 0)) }, picture, tableOf(title, [text.created], { steps, lists: [made], when: format.day }));
+  const made = stepsOf(period, DAY_MS).map((step) => known.get(step) ?? 0);
+  const days = Math.ceil(made.length / SPARK_BARS);
+  const bars = Array.from({ length: Math.ceil(made.length / days) }, (_, at) => made.slice(at * days, (at + 1) * days).reduce((sum, one) => sum + one, 0));
+  const [most, step] = [Math.max(...bars), SPARK_WIDTH / bars.length];
+  const label = plots.bars(text.createdByDay, format.number(links.created), format.number(Math.max(...made)));
+  const heightOf = (count) => (count === 0 ? 1 : Math.max(2, (count / most) * SPARK_HEIGHT));
+  return shape("svg", { class: "made-spark", viewBox: `0 0 ${SPARK_WIDTH} ${SPARK_HEIGHT}`, width: SPARK_WIDTH, height: SPARK_HEIGHT, role: "img", "aria-label": label },
+    ...bars.map((count, at) => shape("rect", { class: count === 0 ? "none" : "some", x: (at * step).toFixed(2), y: (SPARK_HEIGHT - heightOf(count)).toFixed(2), width: Math.max(1, step * 0.7).toFixed(2), height: heightOf(count).toFixed(2) })));
 }
 
 /** The most visited links. Each leads to its page, for the period and the filters of the query of this one. */
-export function topLinksCard(topLinks, query) {
-  const title = text.topLinks;
+export const topLinksCard = (topLinks, query) => card(text.topLinks, { id: "card-links" }, linksList(topLinks, query));
+
+function linksList(topLinks, query) {
   if (topLinks.length === 0) {
-    return card(title, { id: "card-links" }, emptyState(text.noTopLinks, text.longer));
+    return emptyState(text.noTopLinks, text.longer);
   }
   const largest = Math.max(...topLinks.map(({ visits }) => visits.total ?? 0));
   const rows = topLinks.map(({ link, visits }) => row(
     { content: onBar(visits.total, largest, linkCell(link, query)), class: "fluid" },
     num(numberOr(visits.total, text.counting)), { content: numberOr(visits.bots, text.counting), class: "num soft not-on-phone" }));
   const columns = [{ title: text.link }, { title: text.visits, class: "num" }, { title: text.bots, class: "num not-on-phone" }];
-  return card(title, { id: "card-links" }, shareTable(common.asTable(title), columns, rows, { shown: TOP_SHOWN, action: "all-links" }));
+  return shareTable(common.asTable(text.topLinks), columns, rows, { shown: TOP_SHOWN, action: "all-links" });
 }
 
 /** The code, which leads to the link's own page, with what it is and where it leads. */
@@ -119,27 +129,38 @@ export function referrersCard({ referrers, summary: { total: all } }, query) {
 }
 
 /**
+ * One card for what was visited most: links, tags, apps and domains, each in its own tab. Without visits in the period, there are no links in it, and on a node that cannot list
+ * tags, no tags. `queryOf()` is the query of the page, which names the tab.
+ */
+export function mostVisitedCard({ topLinks, tags, links }, queryOf, onChoose) {
+  const lists = [
+    topLinks.length > 0 && { name: "links", label: text.linksColumn, build: () => linksList(topLinks, queryOf()) },
+    tags !== undefined && { name: "tags", label: text.tagsTab, build: () => tagsList(tags, queryOf()) },
+    { name: "apps", label: text.appsTab, build: () => appsList(links, queryOf()) },
+    { name: "domains", label: text.domainsTab, build: () => domainsList(links.byDomain, queryOf()) },
+  ].filter(Boolean);
+  return tabbedCard(text.mostVisited, { id: "card-links", lists, chosen: queryOf().get(TAB) ?? lists[0].name, onChoose });
+}
+
+/** The parameter of the query that names a tab. */
+export const TAB = "list";
+
+/**
  * Links in all, made and followed in the period, of each of some parts. The name leads to the visits of the part, `part`, and the number of links to its links; where `part` is
  * null, no filter selects them.
  */
-function partsCard(title, first, parts, { name, said, part: partOf, query, empty }) {
+function partsList(title, first, parts, { name, part: partOf, query, empty }) {
   if (parts.length === 0) {
-    return card(title, {}, emptyState(text.noLinks, empty));
+    return emptyState(text.noLinks, empty);
   }
-  const named = (part) => (partOf(part) === null ? name(part) : pageLink(narrowed(query, partOf(part)), name(part), { "data-action": "filter-by" }));
+  const named = (part) => (partOf(part) === null ? name(part) : pageLink(narrowed(query, partOf(part)), name(part), { class: "pick", "data-action": "filter-by" }));
   const linksOf = (part) => (part.links === null || partOf(part) === null ? numberOr(part.links, text.counting) : pageLink(withQuery("/admin/links", partOf(part)), format.number(part.links)));
-  const rows = parts.map((part) => {
-    const { links, created, visits: { total } } = part;
-    return row({ content: named(part), class: "wrap lead" },
-      { content: linksOf(part), class: "num fact unit", label: units.links(links) },
-      { content: numberOr(created, text.counting), class: "num fact unit", label: units.new },
-      { content: format.number(total), class: "num figure unit", label: units.visits(total) });
-  });
-  const columns = [first, text.linksColumn, text.newColumn, text.visits].map((column, at) => ({ title: column, class: at > 0 ? "num" : undefined }));
-  const { element, table } = regionTable(common.asTable(title), columns, rows);
-  table.classList.add("rows");
-  const best = parts.reduce((most, one) => (one.visits.total > most.visits.total ? one : most));
-  return card(title, { beside: h("small", null, text.periodNote), fold: bestOf(said(best), format.number(best.visits.total)) }, element);
+  const largest = Math.max(...parts.map(({ visits }) => visits.total));
+  const rows = parts.map((part) => row(
+    { content: onBar(part.visits.total, largest, named(part)), class: "fluid" },
+    num(linksOf(part)), { content: numberOr(part.created, text.counting), class: "num not-on-phone" }, num(format.number(part.visits.total))));
+  const columns = [{ title: first }, { title: text.linksColumn, class: "num" }, { title: text.newColumn, class: "num not-on-phone" }, { title: text.visits, class: "num" }];
+  return shareTable(common.asTable(title), columns, rows, { shown: TOP_SHOWN, action: "all-parts" });
 }
 
 /** The apps, then the links that belong to none of them, if there are any: their `app` is null. The domains have all links. */
@@ -155,42 +176,37 @@ export function appsAndRest({ byApp, byDomain }) {
 }
 
 /** Links and visits by app. */
-export function byAppCard(links, query) {
+function appsList(links, query) {
   const isCut = links.byApp.length >= APPS_MAX;
-  const others = () => (isCut ? text.otherApps : h("span", null, text.withoutApp, h("small", { class: "meaning" }, text.withoutAppMeaning)));
-  return partsCard(text.byApp, text.app, appsAndRest(links), {
-    name: ({ app }) => (app === null ? others() : outside(app)),
-    said: ({ app }) => app ?? (isCut ? text.otherApps : text.withoutApp),
+  const others = () => h("div", { class: "share-link" }, isCut ? text.otherApps : [text.withoutApp, h("small", { class: "meaning" }, text.withoutAppMeaning)]);
+  return partsList(text.byApp, text.app, appsAndRest(links).toSorted((a, b) => b.visits.total - a.visits.total), {
+    name: ({ app }) => (app === null ? others() : clipped(app)),
     part: ({ app }) => (app === null ? null : { app }),
     query,
     empty: text.noLinksByApp,
   });
 }
 
-export function byDomainCard(byDomain, query) {
-  return partsCard(text.byDomain, text.domain, byDomain, {
-    name: ({ domain }) => (domain === null ? common.defaultDomain : outside(domain)),
-    said: ({ domain }) => domain ?? common.defaultDomain,
+/** Links and visits by domain. */
+function domainsList(byDomain, query) {
+  return partsList(text.byDomain, text.domain, byDomain.toSorted((a, b) => b.visits.total - a.visits.total), {
+    name: ({ domain }) => clipped(domain ?? common.defaultDomain),
     part: ({ domain }) => ({ domain: domain ?? "DEFAULT" }),
     query,
     empty: text.noLinksByDomain,
   });
 }
 
-/** The most visited tags. Their visits are those of all time: the node does not count them by day. `tags` is null where it cannot sort them, undefined where it cannot list them. */
-export function byTagCard(tags, query) {
-  if (tags === undefined) {
-    return null;
-  }
+/** The most visited tags. Their visits are those of all time: the node does not count them by day. `tags` is null where it cannot sort them. */
+function tagsList(tags, query) {
   const toTags = (kind) => pageLink("/admin/tags", text.allTags, { class: `button ${kind}`.trim() });
   if (tags === null || tags.length === 0) {
-    return card(text.byTag, {}, tags === null ? emptyState(text.tagsUnknown, text.tagsUnknownText, toTags("")) : emptyState(text.noTags, text.noTagsText));
+    return tags === null ? emptyState(text.tagsUnknown, text.tagsUnknownText, toTags("")) : emptyState(text.noTags, text.noTagsText);
   }
   const largest = Math.max(...tags.map(({ visitsSummary }) => visitsSummary?.total ?? 0));
   const rows = tags.map(({ tag, shortUrlsCount, visitsSummary }) => row(
     { content: onBar(visitsSummary?.total, largest, pageLink(narrowed(query, { tag }), clipped(tag), { class: "pick", "data-action": "filter-by" })), class: "fluid" },
     num(pageLink(withQuery("/admin/links", { tags: joinTags([tag]) }), format.number(shortUrlsCount))), num(numberOr(visitsSummary?.total, text.counting))));
-  const columns = [{ title: text.tag }, { title: text.linksColumn, class: "num" }, { title: text.visits, class: "num" }];
-  const fold = bestOf(tags[0].tag, numberOr(tags[0].visitsSummary?.total, text.counting));
-  return card(text.byTag, { fold }, shareTable(common.asTable(text.byTag), columns, rows, { shown: TOP_SHOWN, action: "all-tags" }), h("p", { class: "shares-more" }, toTags("quiet")));
+  const columns = [{ title: text.tag }, { title: text.linksColumn, class: "num" }, { title: text.visitsOfAllTime, class: "num" }];
+  return [shareTable(common.asTable(text.byTag), columns, rows, { shown: TOP_SHOWN, action: "all-tags" }), h("p", { class: "shares-more" }, toTags("quiet"))];
 }

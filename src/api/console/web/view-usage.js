@@ -1,4 +1,4 @@
-// Analytics: visits and new links of a period and of the one before; by country, device and campaign; by link, referrer, app and domain. Filters narrow it to visits of the visit log.
+// Analytics: visits and new links of a period and of the one before; by link, tag, app and domain; by referrer, country, device and campaign. Filters narrow it to visits of the visit log.
 
 import { get } from "./api.js";
 import { breakdowns, visitStats } from "./breakdowns.js";
@@ -12,10 +12,9 @@ import { hasAllLinks, mayWrite, seesService } from "./rights.js";
 import { missingNote } from "./shared-home.js";
 import { pages, palette, sharedHome } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
-import { byAppCard, byDomainCard, byTagCard, madeCard, referrersCard, topLinksCard, totals, totalsOfFiltered } from "./usage-cards.js";
+import { TAB, heroOf, mostVisitedCard, referrersCard, topLinksCard, totals, totalsOfFiltered } from "./usage-cards.js";
 import { saveUsage } from "./usage-export.js";
 import { filterChips, filtersOf, visitsOf, withFilters } from "./visit-filters.js";
-import { visitsCard } from "./visits-card.js";
 import { visitsList } from "./visits-list.js";
 
 const GROUPS = ["campaigns", "places", "technology", "languages"];
@@ -47,6 +46,7 @@ export async function show(main, context) {
     // The page becomes shorter, and the row was far down.
     chips.reveal();
   };
+  const chooseTab = (name) => context.setQuery(withFilters(context.query, { [TAB]: name, show: "" }));
   const visitors = breakdowns({ query, groups: GROUPS, signal, filters: () => state.filters, onPick: pick });
   const single = visitsList({ source: () => visitsOf(query()), hasLinks: true, signal });
   const load = reloader(host, {
@@ -56,7 +56,7 @@ export async function show(main, context) {
     render(found) {
       clear();
       state.shown = found;
-      const parts = { visitors: visitors.element, single: single.element, keep: (plot) => state.plots.push(plot) };
+      const parts = { visitors: visitors.element, single: single.element, keep: (plot) => state.plots.push(plot), most: () => mostVisitedCard(found.usage && { ...found.usage, tags: found.tags }, () => context.query, chooseTab) };
       return found.usage ? content(found, context.query, parts) : narrowContent(found, context.query, parts);
     },
   });
@@ -120,30 +120,27 @@ async function topTags(signal) {
   }
 }
 
-function content({ usage, before, tags, period }, query, { visitors, single, keep }) {
+function content({ usage, before, period }, query, { visitors, single, keep, most }) {
+  const hero = () => heroOf(totals(usage, before, period), { visits: usage.visits, before: before?.visits, period, keep });
   if (!hasAllLinks()) {
     return [
       missingNote(sharedHome.ofAnalytics),
       sourcesNote(usage.sources),
-      totals(usage, before, period),
-      visitsCard(usage.visits, before?.visits, period, keep),
+      hero(),
       referrersCard(usage.visits, query),
       visitors,
       h("p", { class: "soft" }, text.note),
     ];
   }
   const notes = [usage.notes.map((note) => h("p", { class: "notice" }, outside(note))), sourcesNote(usage.sources)];
-  const parts = [byTagCard(tags, query), byAppCard(usage.links, query), byDomainCard(usage.links.byDomain, query)];
   if (usage.visits.perDay.length === 0) {
     const { total } = usage.links;
-    return [notes, total !== 0 && totals(usage, before, period), unvisited(total), madeCard(usage.links, period, keep), total !== 0 && inColumns(parts)];
+    return [notes, total !== 0 && totals(usage, before, period), unvisited(total), total !== 0 && most()];
   }
   return [
     notes,
-    totals(usage, before, period),
-    visitsCard(usage.visits, before?.visits, period, keep),
-    madeCard(usage.links, period, keep),
-    inColumns(topLinksCard(usage.topLinks, query), referrersCard(usage.visits, query), parts),
+    hero(),
+    inColumns(most(), referrersCard(usage.visits, query)),
     visitors,
     single,
     h("p", { class: "soft" }, text.note),
@@ -162,14 +159,12 @@ function unvisited(total) {
 function narrowContent({ filters, now, before, period }, query, { visitors, single, keep }) {
   const ofLinks = Object.entries(filters).filter(([name]) => name in OF_LINKS);
   const toLinks = new URLSearchParams(ofLinks.map(([name, value]) => OF_LINKS[name](value)));
+  const numbers = now.enabled && totalsOfFiltered(now, before, period);
   return [
-    now.enabled && totalsOfFiltered(now, before, period),
+    now.total > 0 ? heroOf(numbers, { visits: now, before, period, keep }) : numbers,
     h("p", { class: "soft" }, hasFilters(filters) ? text.filtered : text.ownOnly,
       ofLinks.length > 0 && hasAllLinks() && [" ", pageLink(`/admin/links?${toLinks}`, text.linksWith(ofLinks.map(([name]) => name)))]),
-    now.total > 0 && [
-      visitsCard(now, before, period, keep),
-      inColumns(topLinksCard(ofLog(now.links), query), referrersCard(referrersOf(now), query)),
-    ],
+    now.total > 0 && inColumns(topLinksCard(ofLog(now.links), query), referrersCard(referrersOf(now), query)),
     visitors,
     hasAllLinks() && single,
   ];
