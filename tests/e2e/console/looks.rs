@@ -309,7 +309,7 @@ fn domains_do_not_wait_for_their_counts() {
     says(browser, "main", "Single node");
     browser.value(WITHOUT_COUNTS);
     browser.click("#nav a[href='/admin/domains']");
-    says(browser, "main", "One domain serves all links");
+    says(browser, "main", "Add a domain");
     shows(browser, "main [aria-busy=true] table");
     // A single domain needs no setting.
     assert_eq!(browser.value("window.asked.filter((path) => path.includes('settings')).length"), json!(0));
@@ -331,7 +331,7 @@ fn settings_are_read_without_their_quotes() {
     });
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "domains"));
-    says(browser, "main", "On a host that is not served, visitors get an explanation and status 421");
+    says(browser, ".domain-rules", "Visitors get an explanation and status 421");
     browser.go(&at(node, "lists"));
     let blocked = ".cards > .card:last-child";
     says(browser, &format!("{blocked} .host-rows"), "*.phishing.example");
@@ -398,7 +398,7 @@ fn sections_of_settings_are_chosen() {
     // Sections begin folded, and name the settings that were changed.
     says(browser, "#settings-general summary", "Changed: ");
     says(browser, "#settings-links summary", "Links");
-    says(browser, "#settings-links summary", "[links]");
+    says(browser, "#settings-links summary code", "links");
     let open = || browser.value("['general', 'links'].map((name) => document.getElementById(`settings-${name}`).open)");
     assert_eq!(open(), json!([false, false]));
     let choose = "((choice) => { choice.value = 'settings-links'; choice.dispatchEvent(new Event('change')); })";

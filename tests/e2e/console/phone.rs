@@ -433,14 +433,25 @@ fn keys_and_domains_are_low_rows_on_a_phone() {
     browser.resize(PHONE);
     browser.go(&at(node, "apps"));
     enter_key(browser, &key);
-    // A name or an ID with two lines of facts, and two buttons.
-    for (page, most) in [("apps", 150.0), ("domains", 100.0)] {
+    // A name or an ID with a line of facts, beside the button of a menu.
+    for (page, most) in [("apps", 72.0), ("domains", 100.0)] {
         browser.go(&at(node, page));
         shows(browser, "main .rows tbody tr");
         let height = browser.value(FIRST_ROW_HEIGHT);
         assert!(height.as_f64().is_some_and(|pixels| pixels <= most), "{height} on {page}");
         browser.fits_fingers();
     }
+    // What is usual is not said, and the role once.
+    browser.go(&at(node, "apps"));
+    says(browser, ".keys tbody tr", "Admin");
+    let said = browser.value("document.querySelector('.keys tbody tr').innerText");
+    assert!(
+        ["All", "Default", "Never", "Valid", "admin"].iter().all(|word| !said.as_str().unwrap().contains(word)),
+        "{said}"
+    );
+    press(browser, ".keys", "key-menu");
+    press(browser, ".menu", "rotate");
+    says(browser, "dialog", "Rotate key");
     console.close();
 }
 

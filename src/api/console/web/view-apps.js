@@ -4,6 +4,8 @@ import { currentSession, get } from "./api.js";
 import { newKey, revokeApp, revokeKey, rotateKey } from "./app-dialogs.js";
 import { badge, button, card, fill, h, iconState, outside, pageHead, regionTable, row } from "./dom.js";
 import * as format from "./format.js";
+import { icon } from "./icons.js";
+import { openMenu } from "./menu.js";
 import { domainName, filterClearer, filterField, reloader, settingLink } from "./parts.js";
 import { roleWords, stateOf } from "./roles.js";
 import { apps as text } from "./strings-access.js";
@@ -13,7 +15,8 @@ import { common, pages } from "./strings-shell.js";
 const SHOWN_MAX = 100;
 const ENDS_SOON_MS = 14 * 86_400_000;
 
-const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, hidden: name === "actions" }));
+/** The columns, each with its width; that of states is there while a key is shown that is not valid. */
+const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, hidden: name === "actions", class: `col-${name}` }));
 
 export async function show(main, { signal, query, setQuery }) {
   const wanted = { text: query.get("filter") ?? "", withEnded: query.get("ended") === "1" };
@@ -111,7 +114,7 @@ function appCard(page, app, withEnded) {
   const newestFirst = (a, b) => Number(b.valid) - Number(a.valid) || b.created.localeCompare(a.created);
   const shown = (withEnded ? app.keys : valid).toSorted(newestFirst);
   const actions = h("div", { class: "line" },
-    button(text.new, () => newKey(page, app.app), { "data-action": "add-key", "aria-label": text.newFor(app.app) }),
+    button([icon("plus"), text.new], () => newKey(page, app.app), { kind: "quiet add", "data-action": "add-key", "aria-label": text.newFor(app.app) }),
     valid.length > 1 && button(text.revokeAll, () => revokeApp(page, app), { kind: "danger", "data-action": "revoke-all", "aria-label": text.revokeAllOf(app.app) }));
   return card(outside(app.app), { beside: actions, className: "keys" },
     doings(app),
@@ -120,7 +123,8 @@ function appCard(page, app, withEnded) {
 }
 
 function keyTable(page, app, keys) {
-  const { element, table } = regionTable(text.keysOf(app.app), COLUMNS, keys.map((key) => keyRow(page, app, key)));
+  const withState = keys.some((key) => !key.valid);
+  const { element, table } = regionTable(text.keysOf(app.app), COLUMNS.filter((column) => withState || column.title !== text.columns.state), keys.map((key) => keyRow(page, app, key, withState)));
   table.classList.add("rows");
   return element;
 }
@@ -145,34 +149,52 @@ function keyCell(key, isOwn) {
     h("div", { class: "line-tight" }, h("code", null, key.id), isOwn && badge(text.yours, "good")));
 }
 
-function keyRow(page, app, key) {
-  const [state, kind] = stateOf(key);
+/** What holds for a key where nobody has chosen anything else. A phone leaves it out. */
+const usual = (said) => ({ content: h("span", { class: "soft" }, said), class: "not-on-phone" });
+
+function keyRow(page, app, key, withState) {
   const isOwn = key.id === page.session.keyId;
-  const actions = key.valid && h("div", { class: "row-actions" },
-    button(text.rotate, () => rotateKey(page, app, key), { "data-action": "rotate", "aria-label": text.rotateOf(text.keyNamed(key), app.app) }),
-    button(text.revoke, () => revokeKey(page, app, key), { kind: "danger", "data-action": "revoke", "aria-label": text.revokeOf(text.keyNamed(key), app.app) }));
-  const made = row(
+  const made = row(...[
     { content: keyCell(key, isOwn), class: "wrap lead" },
     { content: roleOf(key.role), class: "fact" },
-    { content: key.domains === null ? text.allDomains : h("ul", { class: "plain" }, key.domains.map((domain) => h("li", null, domainName(domain)))), class: "wrap fact named" },
-    { content: key.createsPerSecond === null ? h("span", { class: "soft" }, text.default) : text.perSecond(key.createsPerSecond), class: "fact named" },
+    key.domains === null ? usual(text.allDomains) : { content: h("ul", { class: "plain" }, key.domains.map((domain) => h("li", null, domainName(domain)))), class: "wrap fact" },
+    key.createsPerSecond === null ? usual(text.default) : { content: text.perSecond(key.createsPerSecond), class: "fact" },
     { content: format.relative(key.created), class: "nowrap fact named" },
-    { content: endOf(key), class: "nowrap fact named" },
-    { content: [badge(state, kind), key.revoked && h("small", { class: "meaning" }, format.relative(key.revoked))], class: "figure" },
-    { content: actions, class: "below" });
+    key.expires ? { content: endOf(key), class: "nowrap fact named" } : usual(text.never),
+    withState && { content: key.valid ? null : stateBadge(key), class: "fact" },
+    { content: key.valid && actionsOf(page, app, key), class: "key-actions" },
+  ].filter((cell) => cell !== false));
   made.classList.toggle("past", !key.valid);
   return made;
 }
 
-function roleOf(role) {
-  const { title, meaning } = roleWords(role);
-  return h("span", { title: meaning }, title, h("small", { class: "meaning" }, h("code", null, role)));
+function stateBadge(key) {
+  const [state, kind] = stateOf(key);
+  return [badge(state, kind), key.revoked && h("small", { class: "meaning" }, format.relative(key.revoked))];
 }
 
+/** Two buttons; on a phone, a menu of the same actions. */
+function actionsOf(page, app, key) {
+  const [rotate, revoke] = [() => rotateKey(page, app, key), () => revokeKey(page, app, key)];
+  const named = text.keyNamed(key);
+  const items = [[text.rotate, rotate, { name: "rotate" }], [text.revoke, revoke, { name: "revoke", kind: "danger" }]];
+  const menu = button(icon("more"), () => openMenu(menu, items), { kind: "icon only-on-phone", "data-action": "key-menu", "aria-label": text.actionsFor(named, app.app), "aria-haspopup": "menu", "aria-expanded": "false" });
+  return [
+    h("div", { class: "row-actions not-on-phone" },
+      button(text.rotate, rotate, { "data-action": "rotate", "aria-label": text.rotateOf(named, app.app) }),
+      button(text.revoke, revoke, { kind: "danger", "data-action": "revoke", "aria-label": text.revokeOf(named, app.app) })),
+    menu,
+  ];
+}
+
+/** The role of a key by its title; its name and what it allows are in the tooltip. */
+function roleOf(role) {
+  const { title, meaning } = roleWords(role);
+  return h("span", { title: `${role}: ${meaning}` }, title);
+}
+
+/** When a key expires or did; soon, in the colour of a warning. */
 function endOf(key) {
-  if (!key.expires) {
-    return text.never;
-  }
   const isSoon = key.valid && Date.parse(key.expires) - Date.now() < ENDS_SOON_MS;
   return h("span", { class: isSoon ? "warn-text" : "" }, format.relative(key.expires));
 }

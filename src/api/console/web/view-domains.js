@@ -2,19 +2,19 @@
 
 import { get } from "./api.js";
 import { basesIn } from "./bases.js";
-import { badge, card, fill, h, iconState, outside, pageHead, pageLink, regionTable, row, targetLink } from "./dom.js";
+import { badge, card, fill, h, outside, pageHead, pageLink, regionTable, row, targetLink } from "./dom.js";
 import { settingValue } from "./format.js";
 import { breakable, numberOr, reloader, settingLink, snippet } from "./parts.js";
 import { apiQuery, periodOf } from "./period.js";
 import { hasAllLinks } from "./rights.js";
 import { missingNote } from "./shared-home.js";
 import { domains as text } from "./strings-access.js";
-import { pages, sharedHome } from "./strings-shell.js";
+import { common, pages, sharedHome } from "./strings-shell.js";
 import { units } from "./strings-traffic.js";
 
 const EXAMPLE = `[domains]
 serve = [
-  "https://go.example  home=https://www.example/  not_found=https://www.example/lost",
+  "https://go.example  home=https://www.example/",
   "https://shop.example",
 ]`;
 
@@ -51,14 +51,14 @@ function content({ domains, settings, counts }) {
   const bases = basesIn(settings);
   const numbers = domains.map(() => [h("span", null, text.counting), h("span", null, text.counting)]);
   const rows = domains.map((domain, at) => row(...shownOf(cellsOf(domain, numbers[at], bases.get(domain.isDefault ? null : domain.domain)), hasRedirects)));
-  const { element: region, table } = regionTable(text.servedLabel, shownOf(COLUMNS, hasRedirects), rows);
+  const { element: region, table } = regionTable(common.asTable(text.served), shownOf(COLUMNS, hasRedirects), rows);
   table.classList.add("rows", "domain-table");
   const unserved = h("div", { class: "stack", hidden: true });
   fillCounts(counts, { domains, numbers, region, unserved });
   return [
     card(text.served, {}, region, !hasRedirects && h("p", { class: "soft small" }, text.allBuiltIn)),
     !hasAllLinks() && missingNote(sharedHome.ofDomains),
-    domains.length > 1 ? card(text.matching, {}, rules(settings)) : card(text.more, {}, onlyOne()),
+    h("div", { class: "cards" }, card(text.add, {}, howToAdd()), domains.length > 1 && card(text.matching, {}, rules(settings))),
     // It comes with the numbers, so it is last: nothing moves.
     unserved,
   ];
@@ -115,7 +115,7 @@ function othersTable(others) {
   const [before, after] = text.othersText;
   return [
     h("p", { class: "soft" }, before, settingLink("domains.serve"), after),
-    regionTable(text.othersLabel, [COLUMNS[0], COLUMNS[2], COLUMNS[3]], rows).element,
+    regionTable(common.asTable(text.others), [COLUMNS[0], COLUMNS[2], COLUMNS[3]], rows).element,
   ];
 }
 
@@ -124,17 +124,18 @@ function rules(settings) {
   const valueOf = (name) => settings.find((one) => one.name === name)?.value ?? null;
   const fallback = valueOf("domains.fallback") === "true";
   const isTold = settingValue(valueOf("domains.unknown_host")) === "misdirected";
-  const [before, after] = text.add;
-  return h("ul", { class: "notes" },
-    h("li", null, fallback ? text.fallbackOn : text.fallbackOff, " ", settingLink("domains.fallback", text.fallbackSetting)),
-    h("li", null, isTold ? text.hostTold : text.hostMissing, " ", settingLink("domains.unknown_host", text.hostSetting)),
-    h("li", null, before, settingLink("domains.serve"), after));
+  const rule = (title, said, setting) => [h("h3", null, title), h("p", null, said), h("p", { class: "small" }, settingLink(setting))];
+  return h("div", { class: "domain-rules" },
+    rule(text.unknownSlugs, fallback ? text.fallbackOn : text.fallbackOff, "domains.fallback"),
+    rule(text.unknownHosts, isTold ? text.hostTold : text.hostMissing, "domains.unknown_host"));
 }
 
-function onlyOne() {
-  const [before, after] = text.oneText;
+/** The steps to a further domain, which only the settings file can add. */
+function howToAdd() {
+  const [before, after] = text.list;
   return [
-    iconState("domains", text.one, h("span", null, before, settingLink("domains.serve"), after)),
+    h("ol", { class: "notes" }, h("li", null, text.pointDns), h("li", null, before, settingLink("domains.serve"), after), h("li", null, text.restart)),
     snippet(text.example, EXAMPLE),
+    h("p", { class: "soft small" }, text.pagesOfEach),
   ];
 }

@@ -9,7 +9,7 @@ import { breakable, filterClearer, filterField, reloader } from "./parts.js";
 import { settings as text } from "./strings-access.js";
 import { common, pages } from "./strings-shell.js";
 
-const COLUMNS = text.columns.map((title) => ({ title }));
+const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: `col-${name}` }));
 
 export async function show(main, { signal, query, setQuery }) {
   const wanted = { text: query.get("filter") ?? "", onlySet: query.get("set") === "1" };
@@ -131,7 +131,7 @@ function section(table, settings, isOpen) {
   // Names, values and descriptions are too long for columns of a phone.
   region.table.classList.add("as-cards");
   return h("details", { id: idOf(table), class: "card settings", open: isOpen },
-    h("summary", null, icon("down"), h("h2", null, text.sectionName(table)), table !== "" && h("code", { class: "soft" }, `[${table}]`), h("small", null, text.counts(settings.length, changed.length)),
+    h("summary", null, icon("down"), h("h2", null, text.sectionName(table)), h("code", { class: "soft" }, table), h("small", { class: "counts" }, text.count(settings.length), changed.length > 0 && h("span", { class: "not-on-phone" }, text.changedCount(changed.length))),
       changed.length > 0 && h("small", { class: "changed-names" }, text.changedNames(changed.map(({ name }) => name.slice(table.length + (table === "" ? 0 : 1)))))),
     region.element);
 }
@@ -140,16 +140,18 @@ function settingRow(setting) {
   const { name, doc, kind, source } = setting;
   const made = row(
     { content: h("code", null, breakable(name)), class: "wrap" },
-    { content: [valueOf(setting), isSet(setting) && h("small", { class: "meaning" }, outside(breakable(sourceText(source))))], class: "wrap" },
+    { content: valueOf(setting), class: "wrap" },
+    { content: sourceOf(source), class: "wrap source" },
     [doc, h("small", { class: "meaning" }, text.format(kind))]);
   made.classList.toggle("set", isSet(setting));
   return made;
 }
 
-/** The source of a value, for people; a file is named by its path and line. */
-function sourceText(source) {
-  const [kind, name] = source.split(" ", 2);
-  return kind in text.sources ? `${text.sources[kind]} ${name}` : source;
+/** The source of a value: its kind, then the name of the variable or flag, or the path and line of the file. */
+function sourceOf(source) {
+  const [first, name] = source.split(" ", 2);
+  const [kind, place] = first in text.sources ? [text.sources[first], name] : [text.file, source];
+  return [kind, place && h("small", { class: "meaning mono" }, outside(breakable(place)))];
 }
 
 /** A value for people, without quotes where something is left. */
