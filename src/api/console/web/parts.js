@@ -71,7 +71,8 @@ export const bestOf = (name, value) => [clipped(name), h("b", null, value)];
 export function shareTable(label, columns, rows, { shown, action }) {
   const first = matchMedia("(max-width: 48rem)").matches ? Math.min(shown, SHARES_ON_PHONE) : shown;
   const { element, table, body } = regionTable(label, columns, rows.slice(0, first));
-  table.classList.add("shares");
+  // Also with more columns, rows are no cards on a phone.
+  table.className = "shares";
   const more = rows.length > first && h("p", { class: "shares-more" }, button(common.showAll(rows.length), () => {
     body.append(...rows.slice(first));
     element.focus();

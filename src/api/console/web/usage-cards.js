@@ -15,8 +15,9 @@ import { tabbedCard } from "./tabs.js";
 import { LINK_FILTERS, filtersOf, withFilters } from "./visit-filters.js";
 import { visitsCard } from "./visits-card.js";
 
-/** Rows that are shown at first. */
-const TOP_SHOWN = 10;
+/** Rows that are shown at first: of links, which take two lines each, and of other lists. */
+const LINKS_SHOWN = 6;
+const TOP_SHOWN = 8;
 
 /** The size of the chart of visits, in pixels. */
 const CHART = { height: 264, barWidth: 28 };
@@ -28,7 +29,7 @@ const [SPARK_WIDTH, SPARK_HEIGHT, SPARK_BARS] = [84, 22, 30];
 const APPS_MAX = 100;
 
 /** Referrers that are shown at first: their rows are lower. */
-const REFERRERS_SHOWN = 15;
+const REFERRERS_SHOWN = 10;
 
 const num = (content) => ({ content, class: "num" });
 
@@ -43,7 +44,7 @@ export function totals({ visits, orphanVisits, links }, before, period) {
   const unknown = (all) => all?.orphanVisits.summary.total ?? null;
   return tiles([
     ...visitTiles(visits.summary, (valueOf) => visitsOfBoth(visits, before?.visits, period, valueOf)),
-    [text.unknownVisits, numberOr(orphanVisits.summary.total, text.counting), compared([unknown({ orphanVisits }), unknown(before), isPart])],
+    [text.unknownVisits, numberOr(orphanVisits.summary.total, text.counting), compared([unknown({ orphanVisits }), unknown(before), isPart], { isNeutral: true })],
     hasAllLinks() && [text.created, [numberOr(links.created, text.counting), madeSpark(links, period)], compared([links.created, before?.links.created ?? null, isPart])],
     hasAllLinks() && [text.links, numberOr(links.total, text.counting)],
   ].filter(Boolean));
@@ -52,19 +53,19 @@ export function totals({ visits, orphanVisits, links }, before, period) {
 /** All visits, people and bots, each with its change, the latter two with their share. `bothOf(valueOf)` gives what a change is made of. */
 function visitTiles(summary, bothOf) {
   const { total } = summary;
-  const tile = (label, valueOf) => [label, numberOr(valueOf(summary), text.counting), compared(bothOf(valueOf))];
+  const tile = (label, valueOf, props) => [label, numberOr(valueOf(summary), text.counting), compared(bothOf(valueOf), props)];
   const withShare = ([label, value, change], part) => [label, [value, part !== null && total > 0 && h("small", null, format.percent(part, total))], change];
   return [
     tile(text.visits, PARTS.visits),
     withShare(tile(text.people, PARTS.people), PARTS.people(summary)),
-    withShare(tile(text.bots, PARTS.bots), PARTS.bots(summary)),
+    withShare(tile(text.bots, PARTS.bots, { isNeutral: true }), PARTS.bots(summary)),
   ];
 }
 
-/** A change with the number that it began at: "+12% from 1,340". */
-function compared([now, before, isPart]) {
+/** A change with the number that it began at: "+12% from 1,340". A neutral one is neither good nor bad. */
+function compared([now, before, isPart], { isNeutral = false } = {}) {
   const change = changeSince(now, before, isPart);
-  return change && h("span", { class: "change" }, change, h("span", { class: "soft not-on-phone" }, " ", text.from(before)));
+  return change && h("span", { class: isNeutral ? "change neutral" : "change" }, change, h("span", { class: "soft not-on-phone" }, " ", text.from(before)));
 }
 
 /** The numbers of some visits of the visit log, `now`, and of the period before. */
@@ -103,7 +104,7 @@ function linksList(topLinks, query) {
     { content: onBar(visits.total, largest, linkCell(link, query)), class: "fluid" },
     num(numberOr(visits.total, text.counting)), { content: numberOr(visits.bots, text.counting), class: "num soft not-on-phone" }));
   const columns = [{ title: text.link }, { title: text.visits, class: "num" }, { title: text.bots, class: "num not-on-phone" }];
-  return shareTable(common.asTable(text.topLinks), columns, rows, { shown: TOP_SHOWN, action: "all-links" });
+  return shareTable(common.asTable(text.topLinks), columns, rows, { shown: LINKS_SHOWN, action: "all-links" });
 }
 
 /** The code, which leads to the link's own page, with what it is and where it leads. */
