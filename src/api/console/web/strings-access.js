@@ -241,7 +241,7 @@ export const settings = {
   changedNames: (names) => `Changed: ${names.join(", ")}`,
   sectionName: (table) => SECTIONS[table] ?? capital(table.replaceAll("_", " ")),
   label: (table) => (table === "" ? "General settings, as a table" : `Settings of ${table}, as a table`),
-  columns: { name: "Setting", value: "Value", source: "Source", doc: "Description" },
+  columns: { name: "Setting", value: "Value", source: "Source" },
   sources: { default: "Default", flag: "Flag", environment: "Environment" },
   file: "File",
   format: (kind) => `Format: ${kind}`,

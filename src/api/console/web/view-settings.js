@@ -139,10 +139,9 @@ function section(table, settings, isOpen) {
 function settingRow(setting) {
   const { name, doc, kind, source } = setting;
   const made = row(
-    { content: h("code", null, breakable(name)), class: "wrap" },
-    { content: valueOf(setting), class: "wrap" },
-    { content: sourceOf(source), class: "wrap source" },
-    [doc, h("small", { class: "meaning" }, text.format(kind))]);
+    { content: [h("code", null, breakable(name)), h("div", { class: "about" }, doc, h("small", { class: "meaning" }, text.format(kind)))], class: "wrap" },
+    { content: valueOf(setting), class: "wrap value" },
+    { content: sourceOf(source), class: isSet(setting) ? "wrap source" : "source not-on-phone" });
   made.classList.toggle("set", isSet(setting));
   return made;
 }
@@ -151,7 +150,7 @@ function settingRow(setting) {
 function sourceOf(source) {
   const [first, name] = source.split(" ", 2);
   const [kind, place] = first in text.sources ? [text.sources[first], name] : [text.file, source];
-  return [kind, place && h("small", { class: "meaning mono" }, outside(breakable(place)))];
+  return [kind, place && [" ", h("small", { class: "meaning" }, h("code", null, outside(breakable(place))))]];
 }
 
 /** A value for people, without quotes where something is left. */
