@@ -12,7 +12,7 @@ const LAG_NOTED_MS = 2_000;
 /** The card: `{ content, update(status) }`. `stateOf(node, status)` gives `[text, kind]`. */
 export function fleetMap(status, stateOf) {
   const { node: own, site } = status.fleet;
-  const redis = h("div", { class: "map-redis" }, h("b", null, text.redis), h("span"));
+  const redis = h("div", { class: "map-redis" }, h("b", null, text.redis), h("span", { class: "map-state" }));
   const nodes = new Map(status.fleet.nodes.map(({ node }) => [node, box(node, node === own, site !== null)]));
   const list = h("ul", { class: "map-nodes", "aria-label": text.nodesLabel }, [...nodes.values()].map((one) => one.element));
   const map = h("div", { class: "map" }, redis, list);
@@ -32,6 +32,7 @@ export function fleetMap(status, stateOf) {
 function withOtherSite({ name, other }, map) {
   const [lag, relay, contact] = Array.from({ length: 3 }, () => h("span"));
   const line = h("p", { class: "map-between" }, lag, relay);
+  contact.className = "map-state";
   const there = h("div", { class: "map-redis" }, h("b", null, text.redis), contact);
   const site = (title, says, ...content) => h("section", { class: "map-site", "aria-label": text.sites.named(title) },
     h("h3", null, outside(title), " ", h("small", null, says)), content);
@@ -55,6 +56,7 @@ function box(name, isOwn, hasSites) {
   const relay = hasSites && h("small", { hidden: true }, text.sites.relay);
   const element = h("li", { class: isOwn ? "map-node own" : "map-node" }, behind, h("b", { class: "clipped", title: name }, outside(name)), isOwn && h("small", null, text.thisNode), relay, state, rate);
   behind.className = "map-lag";
+  state.className = "map-state";
   return {
     element,
     update({ about }, [said, kind]) {

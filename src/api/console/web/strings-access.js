@@ -174,7 +174,7 @@ export const fleet = {
   partitions: (partitions) => count(partitions, "partition"),
   comparingMeaning: "Partitions still being compared with Redis. Redirects work meanwhile.",
   gaps: "Resyncs",
-  gapsMeaning: "How often this node lost its place in one of the 64 Redis streams and compared all links of that partition with Redis. If Redis is emptied, this counts 64.",
+  gapsMeaning: "Times this node lost its place in one of the 64 Redis streams and compared all links of that partition. If Redis is emptied, all 64 count.",
   unread: "Unreadable",
   unreadMeaning: "Slugs changed by a newer version of carom. This node returns 503 for them until it is upgraded.",
   servers: "Redis servers",

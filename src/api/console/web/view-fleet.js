@@ -37,7 +37,7 @@ function shapeOf(status) {
 /** The picture of a single node, and the way to a fleet. */
 function alone() {
   const step = ([first, ...others], ...settings) => h("li", null, first, others.map((words, at) => [settingLink(settings[at]), words]));
-  const said = h("span");
+  const said = h("span", { class: "map-state" });
   const node = h("li", { class: "map-node own" }, h("b", null, text.thisNode), said);
   const map = h("div", { class: "map alone" }, h("div", { class: "map-redis" }, h("b", null, text.redis), h("span", { class: "soft" }, text.noRedis)), h("ul", { class: "map-nodes" }, node));
   const content = h("div", { class: "cards" },
@@ -86,7 +86,8 @@ function summary() {
     update(now) {
       const isThere = now.redis.connected;
       setText(redis, isThere ? text.connected : text.disconnected);
-      redis.className = isThere ? "good-text" : "bad-text";
+      redis.className = isThere ? "map-state" : "map-state bad-text";
+      redis.parentElement.dataset.kind = isThere ? "good" : "bad";
       write(now);
     },
   };
@@ -146,7 +147,7 @@ function numbersCard(title, lines, more = []) {
   const values = lines.map(() => h("b", { class: "value" }));
   const write = writer(lines.map(([, read], index) => [values[index], ({ fleet: now }) => read(now)]));
   const pairs = lines.map(([name, , meaning], index) => [name, [values[index], h("small", { class: "meaning" }, meaning)]]);
-  return { content: card(title, {}, facts([...pairs, ...more])), update: write };
+  return { content: card(title, { className: "meanings" }, facts([...pairs, ...more])), update: write };
 }
 
 function sites({ name, other }) {
