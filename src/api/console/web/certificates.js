@@ -25,16 +25,18 @@ function noTls() {
 
 function inUse(status) {
   const rows = status.tls.certificates.map(({ names, validUntil, file }) => {
-    const [text, kind] = stateOf(Date.parse(validUntil) - Date.now());
+    const [said, kind] = stateOf(Date.parse(validUntil) - Date.now());
     return row(
-      { content: names.length === 0 ? text.noNames : h("ul", { class: "plain" }, names.map((name) => h("li", null, outside(name)))), class: "wrap" },
-      { content: [format.time(validUntil), " (", format.relative(validUntil), ")"], class: "nowrap" },
-      badge(text, kind),
-      { content: outside(file, { class: "mono" }), class: "wrap" });
+      { content: names.length === 0 ? text.noNames : h("ul", { class: "plain" }, names.map((name) => h("li", null, outside(name)))), class: "wrap lead" },
+      { content: h("span", null, format.time(validUntil), " (", format.relative(validUntil), ")"), class: "fact named" },
+      { content: badge(said, kind), class: "figure" },
+      { content: outside(file, { class: "mono" }), class: "wrap below soft small" });
   });
+  const { element, table } = regionTable(common.asTable(text.title), COLUMNS, rows);
+  table.classList.add("rows");
   return h("div", { class: "stack" },
     alarmNotes(status, ALARMS),
-    regionTable(common.asTable(text.title), COLUMNS, rows).element,
+    element,
     h("p", { class: "soft" }, text.note(status.tls.renewed)));
 }
 

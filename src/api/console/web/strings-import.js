@@ -7,10 +7,11 @@ import { form, page } from "./strings-links.js";
 export const fieldNames = { ...page.fields, customSlug: form.slug, domain: form.domain, private: form.private, findIfExists: form.findIfExists };
 
 export const text = {
-  toList: "All links",
+  toList: "View links",
   file: "File",
-  drop: "Choose or drop a CSV, NDJSON or JSON file",
-  dropOther: "Choose or drop another file",
+  drop: "Import a CSV, NDJSON or JSON file",
+  dropOther: "Import another file",
+  dropHere: "Or drop it here. ",
   dropLater: "Choose another file once this run has ended.",
   choose: "Choose a file",
   chooseText: "Nothing is imported until you confirm.",

@@ -42,7 +42,7 @@ export function urlCheck(draft, signal) {
   };
   follow();
   draft.follow(follow, signal);
-  const form = h("form", { novalidate: true, onsubmit: (event) => {
+  const form = h("form", { class: "url-check", novalidate: true, onsubmit: (event) => {
     event.preventDefault();
     asking.now();
   } }, asked.element);

@@ -66,7 +66,7 @@ function chooser(page) {
     onclick: () => { input.value = ""; },
   });
   const [title, label] = [h("p", { class: "drop-title" }), h("label", { for: "file", class: "button" }, text.choose)];
-  const about = h("p", { class: "soft" }, text.chooseText);
+  const about = h("p", { class: "soft" }, h("span", { class: "not-on-phone" }, text.dropHere), text.chooseText);
   const area = h("div", { class: "drop" }, icon("imports"), title, h("p", null, input, label), about);
   const draw = (hasFile) => {
     setText(title, input.disabled ? text.dropLater : hasFile ? text.dropOther : text.drop);

@@ -94,7 +94,7 @@ function tables(settings, { text: typed, onlySet }, clear) {
   const groups = Map.groupBy(found, tableOf);
   // Settings that were searched for are shown at once. All others begin folded: each section names those that somebody changed.
   const isSearch = onlySet || words.length > 0 || groups.size === 1;
-  const sections = [...groups].map(([table, rows]) => section(table, rows, isSearch || location.hash === `#${idOf(table)}`));
+  const sections = [...groups].map(([table, rows]) => section(table, rows, { isOpen: isSearch || location.hash === `#${idOf(table)}`, isWhole: !isSearch }));
   return [
     h("div", { class: "toolbar" },
       h("p", { class: "soft", role: "status" }, text.found(found.length, settings.length)),
@@ -125,8 +125,9 @@ function sectionChoice(tables) {
 }
 
 /** The settings of a table of the file, which can be folded. */
-function section(table, settings, isOpen) {
-  const changed = settings.filter(isSet);
+function section(table, settings, { isOpen, isWhole }) {
+  // While only some settings are shown, their rows say which of them are changed.
+  const changed = isWhole ? settings.filter(isSet) : [];
   const region = regionTable(text.label(table), COLUMNS, settings.map(settingRow));
   // Names, values and descriptions are too long for columns of a phone.
   region.table.classList.add("as-cards");
