@@ -20,7 +20,7 @@ import { visitsList } from "./visits-list.js";
 const GROUPS = ["campaigns", "places", "technology", "languages"];
 
 /** Tags that are shown. */
-const TAGS = 10;
+const TAGS = 8;
 
 /** Links and referrers of filtered visits that are asked for: as many links as the node counts without filters. */
 const TOP = 25;
