@@ -14,4 +14,5 @@ mod rules;
 mod server;
 mod sessions;
 mod tags;
+mod usage;
 mod visits;
