@@ -175,8 +175,6 @@ export const usage = {
   refresh: "Refresh",
   note: "Days are in UTC. Totals include visits to deleted links.",
   counting: "Unknown: the server is still counting.",
-  countingTitle: "Not counted yet",
-  countingText: "The server is still counting. Refresh in a minute.",
   visits: "Visits",
   bots: "Bots",
   botVisits: "Bots",

@@ -76,7 +76,7 @@ export function totalsOfFiltered(now, before, period) {
 /** The address of this page for the visits of some filters as well. */
 const narrowed = (query, part) => `/admin/usage?${withFilters(query, { ...part, show: "" })}`;
 
-/** Links created by day, as a picture as wide as a word: a bar for each day, or for several days of a long period. Null where there are none. */
+/** Links created by day, as a picture as wide as a word: a bar for each day, or for several days of a long period; null where no link was created. */
 function madeSpark(links, period) {
   if (!links.created || links.perDay.some((one) => one.links === null) || period.days < 2) {
     return null;
