@@ -29,7 +29,7 @@ export const apps = {
     last: "last request ",
     version: "version ",
   },
-  columns: { key: "Key", role: "Role", domains: "Domains", rate: "Rate limit", created: "Created", expires: "Expires", state: "State", actions: "Actions" },
+  columns: { key: "Key", role: "Role", domains: "Domains", rate: "Rate limit", created: "Created", expires: "Expires", actions: "Actions" },
   yours: "Yours",
   /** A key as people call it: by its name, with its ID, or by the ID alone. */
   keyNamed: ({ name, id }) => (name ? `“${name}” (${id})` : id),

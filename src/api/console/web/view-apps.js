@@ -15,7 +15,6 @@ import { common, pages } from "./strings-shell.js";
 const SHOWN_MAX = 100;
 const ENDS_SOON_MS = 14 * 86_400_000;
 
-/** The columns, each with its width; that of states is there while a key is shown that is not valid. */
 const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, hidden: name === "actions", class: `col-${name}` }));
 
 export async function show(main, { signal, query, setQuery }) {
@@ -123,8 +122,7 @@ function appCard(page, app, withEnded) {
 }
 
 function keyTable(page, app, keys) {
-  const withState = keys.some((key) => !key.valid);
-  const { element, table } = regionTable(text.keysOf(app.app), COLUMNS.filter((column) => withState || column.title !== text.columns.state), keys.map((key) => keyRow(page, app, key, withState)));
+  const { element, table } = regionTable(text.keysOf(app.app), COLUMNS, keys.map((key) => keyRow(page, app, key)));
   table.classList.add("rows");
   return element;
 }
@@ -152,25 +150,18 @@ function keyCell(key, isOwn) {
 /** What holds for a key where nobody has chosen anything else. A phone leaves it out. */
 const usual = (said) => ({ content: h("span", { class: "soft" }, said), class: "not-on-phone" });
 
-function keyRow(page, app, key, withState) {
+function keyRow(page, app, key) {
   const isOwn = key.id === page.session.keyId;
-  const made = row(...[
+  const made = row(
     { content: keyCell(key, isOwn), class: "wrap lead" },
     { content: roleOf(key.role), class: "fact" },
     key.domains === null ? usual(text.allDomains) : { content: h("ul", { class: "plain" }, key.domains.map((domain) => h("li", null, domainName(domain)))), class: "wrap fact" },
     key.createsPerSecond === null ? usual(text.default) : { content: text.perSecond(key.createsPerSecond), class: "fact" },
     { content: format.relative(key.created), class: "nowrap fact named" },
-    key.expires ? { content: endOf(key), class: "nowrap fact named" } : usual(text.never),
-    withState && { content: key.valid ? null : stateBadge(key), class: "fact" },
-    { content: key.valid && actionsOf(page, app, key), class: "key-actions" },
-  ].filter((cell) => cell !== false));
+    endOf(key),
+    { content: key.valid && actionsOf(page, app, key), class: "key-actions" });
   made.classList.toggle("past", !key.valid);
   return made;
-}
-
-function stateBadge(key) {
-  const [state, kind] = stateOf(key);
-  return [badge(state, kind), key.revoked && h("small", { class: "meaning" }, format.relative(key.revoked))];
 }
 
 /** Two buttons; on a phone, a menu of the same actions. */
@@ -193,8 +184,14 @@ function roleOf(role) {
   return h("span", { title: `${role}: ${meaning}` }, title);
 }
 
-/** When a key expires or did; soon, in the colour of a warning. */
+/** The cell with the end of a key: when it expires, soon in the colour of a warning, or since when it is not valid, with its state. */
 function endOf(key) {
-  const isSoon = key.valid && Date.parse(key.expires) - Date.now() < ENDS_SOON_MS;
-  return h("span", { class: isSoon ? "warn-text" : "" }, format.relative(key.expires));
+  if (!key.valid) {
+    return { content: [badge(...stateOf(key)), h("small", { class: "meaning" }, format.relative(key.revoked ?? key.expires))], class: "nowrap fact" };
+  }
+  if (!key.expires) {
+    return usual(text.never);
+  }
+  const isSoon = Date.parse(key.expires) - Date.now() < ENDS_SOON_MS;
+  return { content: h("span", { class: isSoon ? "warn-text" : "" }, format.relative(key.expires)), class: "nowrap fact named" };
 }
