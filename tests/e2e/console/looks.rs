@@ -343,6 +343,9 @@ fn settings_are_read_without_their_quotes() {
     says(browser, &format!("{blocked} [data-action=edit-source]"), "Add source");
     browser.go(&at(node, "settings?filter=block.hosts"));
     says(browser, "tbody td:nth-child(2)", "*.phishing.example, evil.example");
+    // The source has a column of its own.
+    says(browser, "tbody td.source", "Environment");
+    says(browser, "tbody td.source code", "CAROM_BLOCK_HOSTS");
     console.close();
 }
 

@@ -63,7 +63,7 @@ fn draws_both_sites(node: &Node) {
     let browser = Browser::open();
     browser.resize(SCREEN);
     browser.go(&at(node, "fleet"));
-    for (part, said) in [(".map-sites", "lisbon"), (".map-between", "relay n"), ("main .cards", "Links replaced")] {
+    for (part, said) in [(".map-sites", "lisbon"), (".map-between", "Relay: n"), ("main .cards", "Links replaced")] {
         says(&browser, part, said);
     }
     browser.is_accessible();

@@ -60,10 +60,13 @@ function alone() {
 
 function fleet(status) {
   const [numbers, map, list] = [summary(), fleetMap(status, stateOf), nodes(status)];
-  const cards = [status.fleet.site && sites(status.fleet.site), changes(status), codes()].filter(Boolean);
-  const parts = [numbers, map, list, ...cards];
+  const [site, ...cards] = [status.fleet.site && sites(status.fleet.site), changes(status), codes()];
+  const parts = [numbers, map, list, site, ...cards].filter(Boolean);
+  const shown = cards.map((one) => one.content);
+  // The card of sites stands beside the two others.
+  const columns = site ? [site.content, shown].map((column) => h("div", { class: "stack" }, column)) : shown;
   return {
-    content: [alarmNotes(status, ALARMS), numbers.content, map.content, sourcesNote(status.fleet.totals), list.content, h("div", { class: "cards" }, cards.map((one) => one.content))],
+    content: [alarmNotes(status, ALARMS), numbers.content, map.content, sourcesNote(status.fleet.totals), list.content, h("div", { class: "cards" }, columns)],
     update: (now) => parts.forEach((part) => part.update(now)),
   };
 }
