@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::browser::{Browser, CONTROL, ENTER, PHONE, SCREEN};
-use crate::support::console::{OpenConsole, TARGET, at, lacks, press, says, shows};
+use crate::support::console::{OpenConsole, TARGET, at, lacks, press, press_in_menu, says, shows};
 use crate::support::node::{Node, wait_until};
 use crate::support::visits::{FIREFOX, counted, follow, logging};
 
