@@ -3,6 +3,7 @@
 //! * `registry`: the purges that the node knows, and their stages;
 //! * `folder`: the files of the purges and the selections;
 //! * `selections`: the requests to purge links of a shared home by domain, app, tag or destination;
+//! * `naming`: begins purges of the links of a selection;
 //! * `selecting`: looks for the links of a selection, on the thread `purge-select`;
 //! * `erasure`: carries purges out on this node, on a thread of its own;
 //! * `home`: purged links in a shared home, about which the store of this node knows nothing;
@@ -19,6 +20,7 @@ mod erasure;
 mod folder;
 mod home;
 mod losses;
+mod naming;
 mod reader;
 mod registry;
 mod selecting;
@@ -386,6 +388,7 @@ mod tests {
     use std::path::Path;
     use std::sync::mpsc::sync_channel;
 
+    use super::selections::UncountedPurge;
     use super::*;
     use crate::services::testing::TestNode;
     use carom_model::access::Scope;
@@ -411,8 +414,9 @@ mod tests {
         let (id, purge) = (PurgeId(1), PurgeId(2));
         let terms = PurgeSelection { selector: EndedSelector::Domain(None), scope: Scope::ALL, confirmed: Some(9) };
         locked(&selections).begin(id, 5, terms).unwrap();
+        let added = UncountedPurge { purge, deleted_before: false };
+        locked(&selections).add_purge(id, added, 0, |_| true).unwrap();
         locked(&service.registry).begin(purge, PurgeList { at_ms: 5, links: Vec::new() }).unwrap();
-        locked(&selections).add_purge(id, purge, 0, |_| true).unwrap();
         let is_complete = || service.progress(id).unwrap().is_complete;
         assert!(!is_complete(), "the search goes on");
         locked(&selections).end(id, None).unwrap();

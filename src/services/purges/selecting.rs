@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::home::removal_of;
+use super::naming::{begin_named, count_interrupted};
 use super::registry::{ABANDONED_AFTER, PurgeRegistry, PurgeStage, locked, new_id};
-use super::selections::{SearchPlace, SelectionCounts, SelectionRegistry};
+use super::selections::{SearchPlace, SelectionCounts, SelectionRegistry, UncountedPurge};
 use crate::bridge::fleet_view::{FleetView, since_boot};
 use crate::services::replication::redis::{DataIdentity, Redis, RedisError, Scan, SlotLayout};
 use carom_limits::{PURGE_LINKS_MAX, SELECTED_OPEN_MAX};
@@ -308,7 +309,10 @@ impl Searcher {
         layout: &HomeLayout,
     ) -> Result<Search<'t>, NotSelected> {
         let home = layout.to_text();
-        self.count_interrupted(id)?;
+        if let Some(purge) = count_interrupted(&self.selections, &self.registry, id)? {
+            let why = format!("it is not clear yet which links of the purge {purge} are deleted");
+            return Err(NotSelected::Waiting(why));
+        }
         let (mut counts, place) = locked(&self.selections).resume(id);
         if place.is_some() && home.is_none() {
             return Err(NotSelected::Failed("a Redis server does not answer".to_owned()));
@@ -324,17 +328,6 @@ impl Searcher {
         };
         let now = Instant::now();
         Ok(Search { id, terms, scan, begins, home, counts, batch: Vec::new(), stored: now, compared: now })
-    }
-
-    /// Counts the links that an interrupted attempt has deleted, once their purge has settled on them.
-    fn count_interrupted(&self, id: PurgeId) -> Result<(), NotSelected> {
-        let Some(purge) = locked(&self.selections).uncounted(id) else { return Ok(()) };
-        let deleted = locked(&self.registry).settled_len(purge);
-        let Some(deleted) = deleted else {
-            let why = format!("it is not clear yet which links of the purge {purge} are deleted");
-            return Err(NotSelected::Waiting(why));
-        };
-        Ok(locked(&self.selections).count(id, deleted as u64)?)
     }
 
     /// Waits until Redis has every link that any node had acknowledged before the first attempt, even while Redis was away.
@@ -385,10 +378,7 @@ impl Searcher {
 
     /// Begins a purge of links, and then deletes them.
     fn purge(&mut self, search: &mut Search<'_>, links: &[PurgedLink]) -> Result<(), NotSelected> {
-        let id = search.id;
-        let (purge, open) = self.begin_purge(search.terms, links)?;
-        let matched = search.counts.matched;
-        locked(&self.selections).add_purge(id, purge, matched, |of_selection| open.contains(&of_selection))?;
+        let (id, purge) = (search.id, self.begin_purge(search, links, false)?);
         let mut deleted = Vec::new();
         let result = self.delete(links, &mut deleted);
         search.counts.matched += deleted.len() as u64;
@@ -404,18 +394,19 @@ impl Searcher {
         result
     }
 
-    /// Begins a purge of links of a selection, durably. Returns it, and all purges that are open then.
+    /// Begins a purge of links of a selection, durably. `deleted_before` is true for links that were deleted before the search.
     fn begin_purge(
         &mut self,
-        terms: &PurgeSelection,
+        search: &Search<'_>,
         links: &[PurgedLink],
-    ) -> Result<(PurgeId, Vec<PurgeId>), NotSelected> {
-        self.check_room(terms)?;
-        let purge = new_id().map_err(NotSelected::Failed)?;
+        deleted_before: bool,
+    ) -> Result<PurgeId, NotSelected> {
+        self.check_room(search.terms)?;
+        let added = UncountedPurge { purge: new_id().map_err(NotSelected::Failed)?, deleted_before };
         let (_, at_ms) = self.redis.count_purge_fields(REDIS_TIMEOUT)?;
-        let mut registry = locked(&self.registry);
-        registry.begin(purge, PurgeList { at_ms, links: links.to_vec() }).map_err(NotSelected::Failed)?;
-        Ok((purge, registry.ids(|_, entry| entry.is_open())))
+        let (list, of) = (PurgeList { at_ms, links: links.to_vec() }, (search.id, search.counts.matched));
+        begin_named(&self.selections, &self.registry, of, added, list).map_err(NotSelected::Failed)?;
+        Ok(added.purge)
     }
 
     /// Checks whether a purge of links of this selection may begin. A selection that only counts links needs none.

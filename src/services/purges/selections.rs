@@ -39,6 +39,14 @@ pub(super) struct SelectionCounts {
     pub(super) deleted_before: u64,
 }
 
+/// A purge of a search, until the stored numbers of the search have its links.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct UncountedPurge {
+    pub(super) purge: PurgeId,
+    /// True for links that were deleted before the search, false for links that the search deletes.
+    pub(super) deleted_before: bool,
+}
+
 /// The place of a search in the home.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct SearchPlace {
@@ -63,20 +71,12 @@ struct Selection {
     place: Option<SearchPlace>,
     /// The purges of its links, without those that had ended when the file was last written.
     purges: Vec<PurgeId>,
-    /// The last purge of its links, until the stored numbers have the links that it has deleted; `None` after that.
-    uncounted: Option<PurgeId>,
+    /// The last purge of its links, if the stored numbers lack them.
+    uncounted: Option<UncountedPurge>,
     stopped: Option<String>,
     error: Option<String>,
     /// The instant at which this process began to search, in milliseconds since 1970 UTC; `None` before that.
     searching_since_ms: Option<u64>,
-}
-
-impl Selection {
-    /// Adds a purge of its links, and forgets those that have ended. `is_open` is true for a purge that has not ended.
-    fn add_purge(&mut self, purge: PurgeId, is_open: impl Fn(PurgeId) -> bool) {
-        self.purges.retain(|purge| is_open(*purge));
-        self.purges.push(purge);
-    }
 }
 
 /// The selections that a node knows.
@@ -152,21 +152,20 @@ impl SelectionRegistry {
         (selection.counts, selection.place.clone())
     }
 
-    /// Returns the purge whose deleted links the stored numbers lack, after an attempt that was interrupted; `None` for no
-    /// such purge.
+    /// Returns the purge whose links the stored numbers lack, after an attempt that was interrupted; `None` for no such purge.
     pub(super) fn uncounted(&self, id: PurgeId) -> Option<PurgeId> {
-        self.all.get(&id)?.uncounted
+        Some(self.all.get(&id)?.uncounted?.purge)
     }
 
-    /// Counts the links that an interrupted attempt has deleted after it stored its place, durably. The search does not find
-    /// them again.
+    /// Counts the links of the purge that the stored numbers lack, durably. The search does not find them again.
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub(super) fn count(&mut self, id: PurgeId, deleted: u64) -> io::Result<()> {
-        self.change(id, |selection| {
-            selection.stored.matched += deleted;
-            selection.uncounted = None;
+    pub(super) fn count(&mut self, id: PurgeId, links: u64) -> io::Result<()> {
+        self.change(id, |selection| match selection.uncounted.take() {
+            Some(UncountedPurge { deleted_before: true, .. }) => selection.stored.deleted_before += links,
+            Some(UncountedPurge { deleted_before: false, .. }) => selection.stored.matched += links,
+            None => {}
         })
     }
 
@@ -177,40 +176,22 @@ impl SelectionRegistry {
         }
     }
 
-    /// Adds a purge of links of a selection, durably and before their deletion. `matched` is the number of links that were
-    /// deleted before it. `is_open` is true for a purge that has not ended.
+    /// Adds a purge of links of a selection, durably and before the purge begins. Forgets those that have ended. `matched` is
+    /// the number of links that were deleted before it. `is_open` is true for a purge that has not ended.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub(super) fn add_purge(
         &mut self,
         id: PurgeId,
-        purge: PurgeId,
+        added: UncountedPurge,
         matched: u64,
         is_open: impl Fn(PurgeId) -> bool,
     ) -> io::Result<()> {
         self.change(id, |selection| {
-            selection.add_purge(purge, is_open);
-            (selection.stored.matched, selection.uncounted) = (matched, Some(purge));
-        })
-    }
-
-    /// Adds a purge of so many links that were deleted before the search, durably. `is_open` is true for a purge that has not
-    /// ended.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub(super) fn add_purge_of_deleted(
-        &mut self,
-        id: PurgeId,
-        purge: PurgeId,
-        links: u64,
-        is_open: impl Fn(PurgeId) -> bool,
-    ) -> io::Result<()> {
-        self.change(id, |selection| {
-            selection.add_purge(purge, is_open);
-            selection.stored.deleted_before += links;
-            selection.counts.deleted_before = selection.stored.deleted_before;
+            selection.purges.retain(|purge| is_open(*purge));
+            selection.purges.push(added.purge);
+            (selection.stored.matched, selection.uncounted) = (matched, Some(added));
         })
     }
 
@@ -320,6 +301,10 @@ fn to_json(selection: &Selection) -> Value {
     let SelectionCounts { examined, matched, unreadable, deleted_before } = selection.stored;
     let purges: Vec<String> = selection.purges.iter().map(ToString::to_string).collect();
     let place = selection.place.as_ref().map(|place| json!({ "home": place.home, "scan": place.scan.to_json() }));
+    let uncounted = |deleted_before: bool| {
+        let uncounted = selection.uncounted.filter(|uncounted| uncounted.deleted_before == deleted_before);
+        uncounted.map(|uncounted| uncounted.purge.to_string())
+    };
     json!({
         "at": selection.at_ms,
         "onlyCounts": selection.only_counts,
@@ -330,7 +315,8 @@ fn to_json(selection: &Selection) -> Value {
         "deletedBefore": deleted_before,
         "place": place,
         "purges": purges,
-        "uncounted": selection.uncounted.as_ref().map(ToString::to_string),
+        "uncounted": uncounted(false),
+        "uncountedDeletedBefore": uncounted(true),
         "stopped": selection.stopped,
     })
 }
@@ -352,6 +338,9 @@ fn parsed(bytes: &[u8]) -> Option<Selection> {
         // Earlier versions did not look for such links.
         deleted_before: number("deletedBefore").unwrap_or_default(),
     };
+    let uncounted = |name: &str, deleted_before: bool| {
+        Some(UncountedPurge { purge: json.get(name).and_then(purge)?, deleted_before })
+    };
     Some(Selection {
         at_ms: number("at")?,
         only_counts: json.get("onlyCounts")?.as_bool()?,
@@ -361,7 +350,7 @@ fn parsed(bytes: &[u8]) -> Option<Selection> {
         // Without a readable place, the search begins again.
         place: json.get("place").and_then(place),
         purges: json.get("purges")?.as_array()?.iter().map(purge).collect::<Option<_>>()?,
-        uncounted: json.get("uncounted").and_then(purge),
+        uncounted: uncounted("uncounted", false).or_else(|| uncounted("uncountedDeletedBefore", true)),
         stopped: json.get("stopped")?.as_str().map(str::to_owned),
         error: None,
         searching_since_ms: None,
@@ -377,6 +366,14 @@ mod tests {
     use carom_model::purge::EndedSelector;
 
     const ID: PurgeId = PurgeId(1);
+
+    fn deleting(purge: u64) -> UncountedPurge {
+        UncountedPurge { purge: PurgeId(purge), deleted_before: false }
+    }
+
+    fn of_deleted(purge: u64) -> UncountedPurge {
+        UncountedPurge { purge: PurgeId(purge), deleted_before: true }
+    }
 
     fn terms(confirmed: Option<u64>) -> PurgeSelection {
         let selector = EndedSelector::Destination(vec!["https://a.example/secret".to_owned()]);
@@ -420,7 +417,7 @@ mod tests {
         registry.store(ID, counts(100, 2), place("a")).unwrap();
         assert_eq!(registry.uncounted(ID), None);
         // A third link was deleted with an earlier purge.
-        registry.add_purge(ID, PurgeId(7), 3, |_| true).unwrap();
+        registry.add_purge(ID, deleting(7), 3, |_| true).unwrap();
         registry.show(ID, counts(150, 5));
         let mut registry = open(dir.path());
         assert_eq!(registry.progress(ID).unwrap().1, [PurgeId(7)]);
@@ -430,7 +427,7 @@ mod tests {
         let mut registry = open(dir.path());
         assert_eq!(registry.uncounted(ID), None);
         assert_eq!(registry.resume(ID), (counts(100, 5), place("a")));
-        registry.add_purge(ID, PurgeId(8), 5, |_| true).unwrap();
+        registry.add_purge(ID, deleting(8), 5, |_| true).unwrap();
         registry.store(ID, counts(200, 6), place("a")).unwrap();
         assert_eq!(open(dir.path()).uncounted(ID), None, "the stored numbers have its links");
     }
@@ -440,12 +437,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut registry = open(dir.path());
         registry.begin(ID, 1_000, terms(Some(9))).unwrap();
-        registry.add_purge_of_deleted(ID, PurgeId(7), 3, |_| true).unwrap();
-        registry.add_purge_of_deleted(ID, PurgeId(8), 2, |_| true).unwrap();
-        let expected = SelectionCounts { deleted_before: 5, ..counts(0, 0) };
-        assert_eq!(registry.uncounted(ID), None, "the search has deleted none of them");
-        assert_eq!(registry.progress(ID).unwrap().1, [PurgeId(7), PurgeId(8)]);
+        registry.add_purge(ID, of_deleted(7), 0, |_| true).unwrap();
+        registry.count(ID, 3).unwrap();
+        registry.add_purge(ID, of_deleted(8), 0, |_| true).unwrap();
         let mut registry = open(dir.path());
+        assert_eq!(registry.uncounted(ID), Some(PurgeId(8)), "the search would not find its links again");
+        assert_eq!(registry.progress(ID).unwrap().1, [PurgeId(7), PurgeId(8)]);
+        registry.count(ID, 2).unwrap();
+        registry.count(ID, 9).unwrap();
+        let expected = SelectionCounts { deleted_before: 5, ..counts(0, 0) };
+        let mut registry = open(dir.path());
+        assert_eq!(registry.uncounted(ID), None);
         assert_eq!(registry.resume(ID), (expected, None));
         registry.restart(ID).unwrap();
         assert_eq!(open(dir.path()).resume(ID), (expected, None), "they are in purges");
@@ -517,7 +519,7 @@ mod tests {
         let mut registry = open(dir.path());
         registry.begin(ID, 1_000, terms(Some(9))).unwrap();
         for number in [5, 6, 7] {
-            registry.add_purge(ID, PurgeId(number), 0, |purge| purge == PurgeId(6)).unwrap();
+            registry.add_purge(ID, deleting(number), 0, |purge| purge == PurgeId(6)).unwrap();
         }
         assert_eq!(open(dir.path()).progress(ID).unwrap().1, [PurgeId(6), PurgeId(7)]);
     }

@@ -144,14 +144,12 @@ impl Searcher {
     }
 
     fn begin_purge_of_deleted(&mut self, search: &mut Search<'_>, links: &[PurgedLink]) -> Result<(), NotSelected> {
-        let (purge, open) = self.begin_purge(search.terms, links)?;
-        let count = links.len() as u64;
-        let is_open = |of_selection| open.contains(&of_selection);
-        locked(&self.selections).add_purge_of_deleted(search.id, purge, count, is_open)?;
-        search.counts.deleted_before += count;
+        let (purge, count) = (self.begin_purge(search, links, true)?, links.len() as u64);
         // It leaves out a link that exists after all, as after a failover that has lost its deletion.
         locked(&self.registry).advance(purge, PurgeStage::Due)?;
         self.eraser.unpark();
+        locked(&self.selections).count(search.id, count)?;
+        search.counts.deleted_before += count;
         Ok(())
     }
 }
