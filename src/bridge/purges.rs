@@ -81,7 +81,7 @@ pub struct SelectionProgress {
     pub examined: u64,
     /// The number of links that were deleted or, if the node only counts them, that match.
     pub matched: u64,
-    /// The number of states that only a later version can decode. They may be of links that match.
+    /// The number of links, existing and deleted ones, that only a later version can decode. They may match.
     pub unreadable: u64,
     /// The number of links that were deleted before and match. They are purged, unless the node only counts.
     pub deleted_before: u64,

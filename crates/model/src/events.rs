@@ -9,7 +9,7 @@ use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use crate::link::Link;
-use crate::link::record::{self, RecordRef, encode_link};
+use crate::link::record::{self, NewerRecord, RecordRef, encode_link};
 use crate::visits::record::{RequestPart, VisitRecord};
 
 /// The type of an event. Its number is stored with each event, and is its place in [`EventType::ALL`]. So new variants
@@ -154,6 +154,27 @@ pub fn encode_visit(record: &[u8]) -> Vec<u8> {
     [&[EventType::Visit as u8], record].concat()
 }
 
+/// The parts of the stored form of a link event, behind its type.
+struct LinkEventParts<'a> {
+    at_ms: u64,
+    cause: u8,
+    key: &'a [u8],
+    changes: &'a [u8],
+    /// The record of the link; empty without one.
+    record: &'a [u8],
+}
+
+impl<'a> LinkEventParts<'a> {
+    fn of(bytes: &'a [u8]) -> Option<LinkEventParts<'a>> {
+        let (at_ms, rest) = bytes.split_first_chunk::<8>()?;
+        let (&[cause, key_len], rest) = rest.split_first_chunk::<2>()?;
+        let (key, rest) = rest.split_at_checked(usize::from(key_len))?;
+        let (len, rest) = rest.split_first_chunk::<4>()?;
+        let (changes, record) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        Some(LinkEventParts { at_ms: u64::from_le_bytes(*at_ms), cause, key, changes, record })
+    }
+}
+
 impl<'a> StoredEvent<'a> {
     /// Decodes the stored form; `None` if it is malformed.
     pub fn decode(bytes: &'a [u8]) -> Option<StoredEvent<'a>> {
@@ -164,19 +185,26 @@ impl<'a> StoredEvent<'a> {
             let visit = VisitRecord::take(&mut rest)?;
             return rest.is_empty().then_some(StoredEvent::Visit(visit));
         }
-        let (at_ms, rest) = rest.split_first_chunk::<8>()?;
-        let (&[cause, key_len], rest) = rest.split_first_chunk::<2>()?;
-        let (key, rest) = rest.split_at_checked(usize::from(key_len))?;
+        let LinkEventParts { at_ms, cause, key, changes, record } = LinkEventParts::of(rest)?;
         let code = Code::from_key(key).ok()?;
-        let (len, rest) = rest.split_first_chunk::<4>()?;
-        let (changes, record) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
         let link = match record::decode(key, record) {
             Ok(RecordRef::Link(link)) => Some(Arc::new(link.to_link(code))),
             _ => None,
         };
         let cause = *EventCause::ALL.get(usize::from(cause))?;
-        let (at_ms, changes) = (u64::from_le_bytes(*at_ms), changes.to_vec());
-        Some(StoredEvent::Link(LinkEvent { of, at_ms, code, cause, link, changes }))
+        Some(StoredEvent::Link(LinkEvent { of, at_ms, code, cause, link, changes: changes.to_vec() }))
+    }
+
+    /// Returns the code of an event of a link whose record only a later version can decode, and what this version can read of
+    /// the record. `None` for any other event.
+    pub fn newer_record(bytes: &[u8]) -> Option<(Code, Option<NewerRecord>)> {
+        let (&of, rest) = bytes.split_first()?;
+        if of == EventType::Visit as u8 {
+            return None;
+        }
+        let LinkEventParts { key, record, .. } = LinkEventParts::of(rest)?;
+        let is_newer = record::decode(key, record).is_err_and(|error| error.is_newer());
+        is_newer.then_some((Code::from_key(key).ok()?, NewerRecord::of(record)))
     }
 
     /// Returns the type of the event.
@@ -255,7 +283,7 @@ mod tests {
 
         #[test]
         fn reading_an_event_is_total(bytes in proptest::collection::vec(any::<u8>(), 0..80), text in any::<String>()) {
-            let _ = (StoredEvent::decode(&bytes), EventId::parse(&text));
+            let _ = (StoredEvent::decode(&bytes), StoredEvent::newer_record(&bytes), EventId::parse(&text));
         }
 
         #[test]

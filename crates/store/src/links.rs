@@ -66,6 +66,7 @@ use self::handles::{sealed, unsealed};
 pub use self::indexes::{Index, complete_index};
 use self::keyspace_options::{deep_compression, partitioned_options};
 use self::log_entry::LoggedCodes;
+pub use self::purging::LinksInEvents;
 pub use self::unread::UnreadState;
 pub use self::urls::{UrlUse, stored_url};
 pub use self::visits::{Ended, RowPlace, VisitRow, VisitRowPage};

@@ -33,7 +33,7 @@ pub(super) struct SelectionCounts {
     pub(super) examined: u64,
     /// The links that were deleted or counted.
     pub(super) matched: u64,
-    /// The states that only a later version can decode, since the search last began.
+    /// The links, existing and deleted ones, that only a later version can decode, since the search last began.
     pub(super) unreadable: u64,
     /// The links that were deleted before the search, and that were purged or counted.
     pub(super) deleted_before: u64,

@@ -58,6 +58,18 @@ const WATERMARK_ATTEMPTS: u32 = 50;
 /// Entries that are read at once from an index.
 const PAGE_LEN: usize = 1_000;
 
+/// The links of some events.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LinksInEvents {
+    /// The selected links. One may come several times.
+    pub links: Vec<PurgedLink>,
+    /// The codes and claims of links whose records only a later version can decode. The claim is `None` if the record does not
+    /// show it. A link may come several times.
+    pub newer: Vec<(Code, Option<u64>)>,
+    /// The number of the last event that was read; `None` at the end of the log.
+    pub last: Option<u64>,
+}
+
 impl Links {
     /// True if a purged link no longer exists: its code has no link, or one with another time of creation or another claim. A
     /// record that cannot be decoded counts as another link.
@@ -94,7 +106,7 @@ impl Links {
         selector: &EndedSelector,
     ) -> Result<(Vec<PurgedLink>, Option<u64>), StoreError> {
         let is_selected = |of: EventType, link: &Link| of == EventType::LinkDeleted && selector.has_link(link);
-        let (links, last) = self.links_in_events(after, count, is_selected)?;
+        let LinksInEvents { links, last, .. } = self.links_in_events(after, count, is_selected)?;
         let mut found = Vec::new();
         for link in links {
             if self.has_ended(&link)? {
@@ -105,8 +117,7 @@ impl Links {
     }
 
     /// Returns the selected links of `count` events after a number, whether or not they exist, each with the instant of its
-    /// event as its end. Also returns the number of the last event that was read; `None` at the end of the log. Reads the
-    /// log of a store whose events are off as well.
+    /// event as its end. Reads the log of a store whose events are off as well.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails. Events that are damaged are left out.
@@ -115,17 +126,21 @@ impl Links {
         after: u64,
         count: usize,
         is_selected: impl Fn(EventType, &Link) -> bool,
-    ) -> Result<(Vec<PurgedLink>, Option<u64>), StoreError> {
-        let mut found = Vec::new();
-        let Some(log) = self.event_log()? else { return Ok((found, None)) };
+    ) -> Result<LinksInEvents, StoreError> {
+        let mut found = LinksInEvents::default();
+        let Some(log) = self.event_log()? else { return Ok(found) };
         let page = log.page_of_all(after, count)?;
         for (_, bytes) in &page.events {
+            if let Some((code, newer)) = StoredEvent::newer_record(bytes) {
+                found.newer.push((code, newer.map(|newer| newer.version.claim)));
+            }
             // A purge takes the link out of its events, so it is not found again.
             let Some(StoredEvent::Link(event)) = StoredEvent::decode(bytes) else { continue };
             let Some(link) = event.link.filter(|link| is_selected(event.of, link)) else { continue };
-            found.push(PurgedLink { ended_ms: Some(event.at_ms), ..PurgedLink::of(&link) });
+            found.links.push(PurgedLink { ended_ms: Some(event.at_ms), ..PurgedLink::of(&link) });
         }
-        Ok((found, Some(page.up_to).filter(|up_to| *up_to > after)))
+        found.last = Some(page.up_to).filter(|up_to| *up_to > after);
+        Ok(found)
     }
 
     /// Returns the identity of the link of a code; `None` without a link.

@@ -8,7 +8,7 @@ use super::*;
 use carom_model::events::{EventCause, EventType, LinkEvent};
 use carom_model::link::earlier_visits::{EarlierVisits, EndedVisits};
 use carom_model::link::history::{Author, Edit};
-use carom_model::link::record::encode_link;
+use carom_model::link::record::{encode_link, make_newer};
 use carom_model::link::{Link, Origin, Version};
 use carom_model::purge::{EndedLinks, EndedSelector};
 use carom_model::replication::State;
@@ -500,7 +500,7 @@ fn events_name_links_of_any_type_of_event() {
     let dir = tempfile::tempdir().unwrap();
     let (links, _) = Links::open(dir.path(), "key").unwrap();
     let found = |after, of| links.links_in_events(after, 9, |event, _| event == of).unwrap();
-    assert_eq!(found(0, EventType::LinkCreated), (vec![], None), "there is no log");
+    assert_eq!(found(0, EventType::LinkCreated), LinksInEvents::default(), "there is no log");
     let log = links.open_events().unwrap();
     let [first, second] = ["first", "second"].map(|code| marked(code, 5));
     put(&links, &first);
@@ -510,12 +510,34 @@ fn events_name_links_of_any_type_of_event() {
     batch.add_event(LinkEvent::removal(Arc::new(first.clone()), 12, EventCause::Expiry).encode());
     links.commit(batch).unwrap();
     let of_links = |found: Vec<PurgedLink>| found.into_iter().map(|link| link.code).collect::<Vec<_>>();
-    let (created, last) = found(0, EventType::LinkCreated);
-    assert_eq!((of_links(created), last), (vec![first.code, second.code], Some(log.last())));
+    let created = found(0, EventType::LinkCreated);
+    assert_eq!((of_links(created.links), created.last), (vec![first.code, second.code], Some(log.last())));
     let ended = PurgedLink { ended_ms: Some(12), ..purged(&first) };
-    assert_eq!(found(0, EventType::LinkDeleted).0, [ended]);
+    assert_eq!(found(0, EventType::LinkDeleted).links, [ended]);
     let of_other = links.links_in_events(0, 9, |_, link| link.target == "https://other.example/").unwrap();
-    assert_eq!(of_other.0, []);
+    assert_eq!(of_other.links, []);
+}
+
+#[test]
+fn events_name_links_of_a_later_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let (links, _) = Links::open(dir.path(), "key").unwrap();
+    let log = links.open_events().unwrap();
+    let version = Version { rev: 1, claim: 7, edit: 0 };
+    let [newer, known] = ["newer", "known"].map(|code| Link { version, ..marked(code, 5) });
+    put(&links, &newer);
+    let seq = log.last();
+    put(&links, &known);
+    let event = LinkEvent::removal(Arc::new(newer.clone()), 12, EventCause::Expiry);
+    let (mut bytes, from) = (event.encode(), LinkEvent { link: None, ..event }.encode().len());
+    make_newer(newer.code.key(&mut [0; CODE_KEY_LEN_MAX]), &mut bytes[from..]);
+    log.replace(seq, &bytes);
+    let found = || links.links_in_events(0, 9, |_, _| true).unwrap();
+    assert_eq!(found().links.iter().map(|link| link.code).collect::<Vec<_>>(), [known.code]);
+    assert_eq!(found().newer, [(newer.code, Some(7))]);
+    bytes[from] = 0;
+    log.replace(seq, &bytes);
+    assert_eq!(found().newer, [], "it is damaged");
 }
 
 #[test]
