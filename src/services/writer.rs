@@ -9,6 +9,7 @@
 //! [`planner`] decides conflicts over a code. The writer reaches cores only through mailboxes.
 
 mod batch;
+mod conflicts;
 mod earlier_visits;
 pub(super) mod idempotency;
 pub mod planner;
@@ -26,7 +27,8 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
 use self::batch::BatchBuilder;
-use self::planner::{CommitEffect, CommitPlanner, Conflict, SettleTimes, Writes, refused};
+use self::conflicts::ConflictReports;
+use self::planner::{CommitEffect, CommitPlanner, SettleTimes, Writes, refused};
 use self::read_state::look_up;
 use super::maintenance::disk_guard::DiskGuard;
 use super::search::Catalog;
@@ -118,6 +120,7 @@ struct Writer {
     bundles: Vec<Vec<ToCore>>,
     batches: BatchBuilder,
     outbox: Outbox,
+    conflicts: ConflictReports,
     /// True if states may be committed but not synced. True at the start, because the last process may have left some.
     unsynced: bool,
     /// True once an order from the streams was dropped. All further ones are dropped too, until the follower reads the
@@ -143,6 +146,7 @@ impl Writer {
             bundles: setup.mailboxes.all().iter().map(|_| Vec::new()).collect(),
             batches: BatchBuilder::default(),
             outbox,
+            conflicts: ConflictReports::default(),
             unsynced: true,
             skips_stream: false,
             #[cfg(feature = "faults")]
@@ -200,7 +204,7 @@ impl Writer {
         let fences = decide_all(&mut plan, orders, &self.setup, &mut self.skips_stream);
         let (needs_sync, confirms_existing) = (plan.needs_sync(), plan.confirms_existing());
         let removal = plan.take_removal();
-        report(&self.setup.stats, plan.conflicts());
+        self.conflicts.report(&self.setup.stats, &plan);
         let (writes, effects) = plan.finish();
         self.unsynced |= !writes.states.is_empty();
         let must_sync = needs_sync || confirms_existing && self.unsynced;
@@ -525,23 +529,6 @@ fn note_stored_states(outbox: &mut Outbox, links: &Links) -> Result<(), StoreErr
                 outbox.note(code, None);
             }
         }
-    }
-}
-
-/// Logs links that were dropped because other nodes have their codes, and raises an alarm.
-fn report(stats: &NodeStats, conflicts: &[Conflict]) {
-    for Conflict { code, lost, kept } in conflicts {
-        stats.fleet.conflicts.add(1);
-        tracing::error!(
-            %code,
-            revision = lost.rev,
-            kept_revision = kept.rev,
-            "two nodes created different links with this code; the one in Redis is kept, the other is dropped"
-        );
-        let text = format!(
-            "the link of {code} was dropped, because another node has a link with this code; see the log for others"
-        );
-        stats.alarms.raise(Alarm::Conflict, text);
     }
 }
 

@@ -256,6 +256,12 @@ impl<'o> CommitPlanner<'o> {
         &self.conflicts
     }
 
+    /// True if this commit has looked at a code, and leaves it to the link of a claim.
+    pub fn leaves_link(&self, code: &Code, claim: u64) -> bool {
+        let head = self.codes.get(code).and_then(|looked| looked.after.head());
+        head.is_some_and(|head| head.is_link == Some(true) && head.version.claim == claim)
+    }
+
     /// Returns the writes of the commit, and its effects in the order in which the orders came.
     pub fn finish(mut self) -> (Writes, Vec<CommitEffect>) {
         let (urls, ends) = (self.url_writes(), self.end_writes());

@@ -113,6 +113,11 @@ impl State {
         matches!(self, State::Link(_))
     }
 
+    /// True if both are states of one link, and neither is its end.
+    pub fn is_same_link(&self, other: &State) -> bool {
+        matches!((self, other), (State::Link(link), State::Link(other)) if link.is_same_link(other))
+    }
+
     /// Returns how the link came, or had come, by its code.
     pub fn origin(&self) -> Origin {
         match self {

@@ -93,7 +93,12 @@ impl Relay {
                 again.push((*code, state.clone()));
             } else if over.is_link() {
                 self.fleet.stats.fleet.site.replaced.add(1);
-                tracing::warn!(%code, site = self.site.other, "a link was replaced by one of the other site");
+                let site = &self.site.other;
+                if over.is_same_link(state) {
+                    tracing::warn!(%code, site, "a change of a link was replaced by one of the other site");
+                } else {
+                    tracing::warn!(%code, site, "a link was replaced by one of the other site");
+                }
             }
         }
         Ok(again)

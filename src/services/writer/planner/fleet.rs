@@ -58,7 +58,7 @@ impl<'o> CommitPlanner<'o> {
                 self.set(code, CodeState::Held(mine.with_version(version)));
                 return;
             }
-            self.conflict(code, mine.version(), state.version());
+            self.conflict(Conflict { code, lost: mine.version(), kept: state.version(), is_one_link: false });
         }
         self.set(code, CodeState::Held(gone));
         // Memory may have fetched the link from a shared home.
@@ -193,7 +193,7 @@ impl<'o> CommitPlanner<'o> {
                     }
                 };
                 if let Some((lost, kept)) = displaced.zip(kept) {
-                    self.conflict(code, lost, kept);
+                    self.conflict(Conflict { code, lost, kept, is_one_link: false });
                 }
             }
         }
@@ -333,7 +333,8 @@ impl<'o> CommitPlanner<'o> {
         let is_other = ours.is_link() && ours.version().claim != theirs.version().claim;
         // Other nodes need not have known a state that is to be delivered again, so a later revision proves nothing.
         if rules::is_conflict(ours, theirs) || (is_other && self.outbox.is_undelivered(&code)) {
-            self.conflict(code, ours.version(), theirs.version());
+            let is_one_link = ours.is_same_link(theirs);
+            self.conflict(Conflict { code, lost: ours.version(), kept: theirs.version(), is_one_link });
         }
     }
 
@@ -342,13 +343,12 @@ impl<'o> CommitPlanner<'o> {
         let Some(ours) = before.head() else { return };
         let is_other = ours.is_link == Some(true) && ours.version.claim != theirs.claim;
         if rules::is_conflict_by_head(&ours, theirs) || (is_other && self.outbox.is_undelivered(&code)) {
-            self.conflict(code, ours.version, theirs);
+            self.conflict(Conflict { code, lost: ours.version, kept: theirs, is_one_link: false });
         }
     }
 
     /// Notes a conflict once: both this node and Redis may report that a link was displaced.
-    fn conflict(&mut self, code: Code, lost: Version, kept: Version) {
-        let conflict = Conflict { code, lost, kept };
+    fn conflict(&mut self, conflict: Conflict) {
         if !self.conflicts.contains(&conflict) {
             self.conflicts.push(conflict);
         }

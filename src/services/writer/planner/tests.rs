@@ -295,7 +295,8 @@ fn what_redis_holds_is_taken_over_and_a_conflict_reported() {
     let held = OutboxReply { delivery, sent: mine.clone(), verdict: Verdict::Held(theirs.clone()), echo: None };
     let mut plan = CommitPlanner::new(&mut outbox, NOW);
     plan.add(WriterOrder::Delivered(vec![held]), |_| CodeState::Held(mine.clone()));
-    assert_eq!(plan.conflicts(), [Conflict { code: code(), lost: mine.version(), kept: theirs.version() }]);
+    let (lost, kept) = (mine.version(), theirs.version());
+    assert_eq!(plan.conflicts(), [Conflict { code: code(), lost, kept, is_one_link: false }]);
     let (writes, effects) = plan.finish();
     assert_eq!(writes.states, [(code(), Some(theirs))]);
     assert!(matches!(effects[0], CommitEffect::Apply { change: LinkChange::Put(_), answer: None, .. }));
@@ -510,7 +511,7 @@ fn conflict_with_a_state_of_a_later_version_is_reported() {
         plan.add(order, |_| stored.clone());
         plan.conflicts().to_vec()
     };
-    let lost = Conflict { code: code(), lost: mine.version(), kept: theirs.version() };
+    let lost = Conflict { code: code(), lost: mine.version(), kept: theirs.version(), is_one_link: false };
     let unread = || WriterOrder::Unread(vec![(code(), newer(&theirs, 0))]);
     let marked = || CodeState::Unread(newer(&mine, 0));
     assert_eq!(conflicts(CodeState::Held(mine.clone()), unread()), [lost]);

@@ -109,15 +109,17 @@ impl CommitEffect {
     }
 }
 
-/// A conflict of two links for one code. The link in Redis stays.
+/// A conflict of two links for one code, or of two changes of one link. The state in Redis stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Conflict {
-    /// The code of both links.
+    /// The code.
     pub code: Code,
-    /// The version of the link that is lost.
+    /// The version of the state that is lost.
     pub lost: Version,
-    /// The version of the link that stays.
+    /// The version of the state that stays.
     pub kept: Version,
+    /// True if both are states of one link, which stays.
+    pub is_one_link: bool,
 }
 
 /// A change to the visits that links had before their import.
