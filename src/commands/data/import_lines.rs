@@ -20,6 +20,7 @@ use carom_model::domains::DomainName;
 use carom_model::link::labels::LinkLabels;
 use carom_model::link::record::{self, LinkRef, RecordRef};
 use carom_model::link::{Link, Origin, Version};
+use carom_model::replication::rules;
 use carom_model::visits::tally::VisitCounts;
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
@@ -113,9 +114,9 @@ pub(super) enum StoredState {
     Same,
     Other,
     Tombstone,
-    /// The free slug of a fleet, at a revision.
+    /// The free slug of a fleet, with the version of its tombstone.
     Freed {
-        rev: u32,
+        gone: Version,
     },
     Damaged,
 }
@@ -210,8 +211,8 @@ impl ParsedChunk {
         let version = Version::default();
         let mut link = Link { code, policy, target: target.into(), created_ms, origin, version, labels };
         let mut found = compare(&setup.links, &link, is_missing)?;
-        if let StoredState::Freed { rev } = found {
-            link.version.rev = rev.saturating_add(1);
+        if let StoredState::Freed { gone } = found {
+            link.version = rules::version_after(gone, &link);
             found = StoredState::Absent;
         }
         let start = self.records.len();
@@ -239,7 +240,7 @@ fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> 
                 && (any_origin || stored.origin == link.origin);
             if same { StoredState::Same } else { StoredState::Other }
         }
-        Ok(RecordRef::Tombstone(gone)) if gone.origin == Origin::Custom => StoredState::Freed { rev: gone.version.rev },
+        Ok(RecordRef::Tombstone(gone)) if gone.origin == Origin::Custom => StoredState::Freed { gone: gone.version },
         Ok(RecordRef::Tombstone(_)) => StoredState::Tombstone,
         Err(_) => StoredState::Damaged,
     })
@@ -279,6 +280,8 @@ pub(super) fn same(code: &Code, stored: &[u8], item: &ImportItem, record: &[u8])
     match (record::decode(code.key(key), stored), &item.link) {
         (Ok(RecordRef::Link(stored)), Some(link)) if says_the_same(&stored, link) => StoredState::Same,
         (Ok(RecordRef::Link(_)), _) => StoredState::Other,
+        // The version of the record follows it since the look-up.
+        (Ok(RecordRef::Tombstone(gone)), _) if gone.origin == Origin::Custom => StoredState::Absent,
         (Ok(RecordRef::Tombstone(_)), _) => StoredState::Tombstone,
         (Err(_), _) => StoredState::Damaged,
     }

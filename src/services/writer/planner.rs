@@ -39,7 +39,7 @@ use carom_model::link::patch::{Patch, StartNotBeforeEnd};
 use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey, Version};
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Outbox;
-use carom_model::replication::{Partition, State};
+use carom_model::replication::{Partition, State, rules};
 use carom_store::links::UrlUse;
 
 /// A code that a commit has looked up.
@@ -536,9 +536,7 @@ fn idempotency_entry(
 fn next_version(link: &Link, before: &CodeState) -> Option<Version> {
     match before {
         CodeState::Absent => Some(link.version),
-        CodeState::Held(state) if state.is_free() => {
-            Some(Version { rev: state.version().rev.saturating_add(1), ..link.version })
-        }
+        CodeState::Held(state) if state.is_free() => Some(rules::version_after(state.version(), link)),
         CodeState::Held(_) | CodeState::Damaged | CodeState::Unknown | CodeState::Unread(_) | CodeState::Newer(_) => {
             None
         }

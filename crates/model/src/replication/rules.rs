@@ -13,6 +13,9 @@
 
 use std::sync::Arc;
 
+use carom_shards::code::CODE_KEY_LEN_MAX;
+use xxhash_rust::xxh3::xxh3_64;
+
 use crate::link::{Link, Version};
 use crate::replication::State;
 use crate::replication::state::StateHead;
@@ -57,6 +60,22 @@ pub fn claim(stored: Option<&State>, link: &State) -> Verdict {
         }
         Some(stored) => Verdict::Held(stored.clone()),
     }
+}
+
+/// Returns the version of the next link of a slug that is free since `gone`, for a node that decides alone, or for an import.
+/// Such a link has no claim of its own. If the link of the tombstone had none either, both would be one link, whose tombstone
+/// stays: Redis would never take the next one. So the next one then gets a claim by its date. Two nodes that import one line give
+/// it the same.
+pub fn version_after(gone: Version, link: &Link) -> Version {
+    let (rev, claim) = (gone.rev.saturating_add(1), link.version.claim);
+    if claim != gone.claim {
+        return Version { rev, ..link.version };
+    }
+    let mut key = [0; CODE_KEY_LEN_MAX];
+    let of_link = [link.code.key(&mut key), &link.created_ms.to_be_bytes(), &rev.to_be_bytes()].concat();
+    let derived = xxh3_64(&of_link);
+    let claim = if derived == gone.claim { derived.wrapping_add(1) } else { derived };
+    Version { rev, claim: claim.max(1), ..link.version }
 }
 
 /// Deletes the link of a code that has this claim. The request may come twice, or late, when the code belongs to
@@ -224,6 +243,28 @@ pub(crate) mod tests {
     use carom_shards::{Code, Policy};
     use proptest::prelude::*;
     use std::sync::Arc;
+
+    #[test]
+    fn next_link_without_a_claim_is_another_one() {
+        // A node alone deletes a link, or imports one, without a claim.
+        let first = link(Origin::Custom, 0, 0);
+        let gone = first.deleted(9);
+        let next = |created_ms: u64| {
+            let State::Link(of) = &first else { panic!("it is a link") };
+            let of = Link { created_ms, ..Link::clone(of) };
+            State::Link(Arc::new(Link { version: version_after(gone.version(), &of), ..of }))
+        };
+        assert_eq!(offer(Some(&gone), &next(5)), Verdict::Accepted(next(5)));
+        assert!(adopts(Some(&gone), &next(5)), "other nodes would keep the tombstone");
+        assert_eq!(next(5), next(5), "two nodes import one line");
+        assert_ne!(next(5).version().claim, next(6).version().claim);
+        // A claim of its own, or a tombstone with a claim, tells the two apart.
+        for (claim, of_gone) in [(7, 0), (0, 7)] {
+            let State::Link(of) = link(Origin::Custom, 1, claim) else { panic!("it is a link") };
+            let gone = Version { rev: 4, claim: of_gone, edit: 0 };
+            assert_eq!(version_after(gone, &of), Version { rev: 5, claim, edit: 0 });
+        }
+    }
 
     #[test]
     fn a_state_that_cannot_be_decoded_gives_way_like_any_other() {

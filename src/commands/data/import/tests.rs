@@ -5,6 +5,11 @@ use crate::services::readers::export::export;
 use crate::services::testing::KEY;
 use carom_model::destination::long_url::Authority;
 use carom_model::domains::{Domains, UnknownHost};
+use carom_model::link::record::Tombstone;
+use carom_model::link::{Origin, Version};
+use carom_model::replication::State;
+use carom_model::replication::rules::{self, Verdict};
+use carom_model::testing::tombstone;
 use carom_shards::{CodeSecret, CodeSpace};
 use std::path::Path;
 
@@ -140,6 +145,37 @@ fn visits_come_along_once() {
     let rows = setup.links.visits_of(&carom_model::visits::tally::Subject::All.name()).unwrap();
     let history = carom_model::visits::history::VisitHistory::decode(&rows[0].value).unwrap();
     assert_eq!(history.all.counts, VisitCounts { total: 12, bots: 2 });
+}
+
+#[test]
+fn free_slugs_of_a_fleet_are_taken_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut setup = setup(dir.path());
+    setup.of_fleet = true;
+    let code = |number: usize| Code::parse(format!("c{number:07}").as_bytes()).unwrap();
+    let gone = |number: usize| {
+        // The deleted links came from another import.
+        let version = Version { rev: 1, ..Version::default() };
+        let mut record = Vec::new();
+        State::Gone(Tombstone { origin: Origin::Custom, version, ..tombstone() }).to_record(&code(number), &mut record);
+        record
+    };
+    let count = 30_000;
+    let records: Vec<_> = (0..count).map(|number| (CodeSortKey::new(&code(number)), gone(number))).collect();
+    setup.links.ingest(records.iter().map(|(key, record)| (key.bytes(), &record[..]))).unwrap();
+    // With every chunk a generation, codes are looked up again.
+    let summary = import_by(1, &setup, &mut &many(count)[..], &mut Vec::new(), None).unwrap();
+    assert_eq!(counts(&summary), (count as u64, 0, 0));
+    for number in [0, count - 1] {
+        let tombstone = State::from_value(code(number), &gone(number)).unwrap();
+        let stored = setup.links.get(&code(number)).unwrap().unwrap();
+        let state = State::from_value(code(number), &stored).unwrap();
+        assert_eq!(
+            rules::offer(Some(&tombstone), &state),
+            Verdict::Accepted(state),
+            "{number}: Redis keeps the tombstone"
+        );
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests of deletes for which Redis and this node have different links of one code.
+//! Tests of requests for which Redis and this node have different links of one code.
 
 use super::*;
 use carom_model::access::AppName;
@@ -71,4 +71,15 @@ fn event_of_a_delete_has_no_link_that_stays() {
     assert_eq!(events, [(EventType::LinkDeleted, false)]);
     assert!(writes.edits.is_empty(), "the link has not changed");
     assert!(writes.ended.is_empty(), "its visits go on");
+}
+
+#[test]
+fn link_of_a_node_alone_is_not_the_one_that_a_fleet_has_deleted() {
+    // Both come from nodes alone, which give links no claim.
+    let gone = state(Origin::Custom, 0, 0).deleted(NOW);
+    let stored = CodeState::Held(gone.clone());
+    let (answer, written) = decide(&mut Outbox::default(), &stored, create("abc", Origin::Custom, 1));
+    assert_eq!(answer, Some(CreateAnswer::Created.into()));
+    let next = written.flatten().expect("a link");
+    assert_eq!(rules::offer(Some(&gone), &next), Verdict::Accepted(next), "Redis would keep the tombstone");
 }
