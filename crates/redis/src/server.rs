@@ -38,6 +38,8 @@ pub(super) struct RedisServer {
     is_sentinel: bool,
     /// True once a connection was established.
     was_up: bool,
+    /// Requests of a connection that was replaced. The next call of [`RedisServer::expire`] returns them.
+    given_up: Vec<FailedRequest>,
 }
 
 enum ConnectionState {
@@ -112,7 +114,7 @@ pub(super) enum Readiness {
 
 impl RedisServer {
     pub(super) fn new(is_sentinel: bool) -> RedisServer {
-        RedisServer { state: ConnectionState::Down(None), is_sentinel, was_up: false }
+        RedisServer { is_sentinel, ..RedisServer::default() }
     }
 
     /// True if the server is connected.
@@ -132,7 +134,7 @@ impl RedisServer {
     /// True if a request or an attempt to connect is in progress.
     pub(super) fn is_busy(&self) -> bool {
         match &self.state {
-            ConnectionState::Down(_) => false,
+            ConnectionState::Down(_) => !self.given_up.is_empty(),
             ConnectionState::Dialing { .. } => true,
             ConnectionState::Up(open) => {
                 open.awaited.iter().any(|awaited| !matches!(awaited.purpose, Purpose::Ignored))
@@ -149,7 +151,9 @@ impl RedisServer {
         let silent =
             || RedisError::Unavailable { what: format!("{address} did not answer the last request"), was_sent: false };
         if matches!(&self.state, ConnectionState::Up(open) if open.is_lost()) {
-            self.state = ConnectionState::Down(None);
+            // Requests with a longer timeout may still wait for their replies.
+            let unanswered = self.disconnect(None);
+            self.given_up.extend(unanswered);
             let _ = self.ensure_connected(address, dialer);
             // A new connection takes its time.
             self.fail_fast();
@@ -255,8 +259,14 @@ impl RedisServer {
         (arrived, taken.and(pumped))
     }
 
-    /// Drops the requests whose deadline has passed, and returns them.
+    /// Drops the requests whose deadline has passed, or whose connection was replaced, and returns them.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<FailedRequest> {
+        let mut failed = std::mem::take(&mut self.given_up);
+        failed.extend(self.expire_awaited(now));
+        failed
+    }
+
+    fn expire_awaited(&mut self, now: Instant) -> Vec<FailedRequest> {
         let ConnectionState::Up(open) = &mut self.state else { return Vec::new() };
         let Some(oldest) = open.awaited.front() else { return Vec::new() };
         // Silence counts from the last reply, or from a later request.
@@ -362,5 +372,46 @@ impl Purpose {
             Purpose::Role => Some(FailedRequest::Role),
             Purpose::Ignored => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::Arc;
+
+    use super::super::request::{RequestId, RequestRoute};
+    use super::super::settings::Login;
+    use super::*;
+
+    #[test]
+    fn requests_of_a_replaced_connection_fail() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = listener.local_addr().unwrap();
+        let address = ServerAddress { host: "127.0.0.1".to_owned(), port: socket.port() };
+        let login = || Login { username: None, password: None, database: 0, sentinel: None, tls: None };
+        let (now, scripts) = (Instant::now(), Arc::new(Scripts::new(&[])));
+        let long = now + Duration::from_secs(60);
+        let connection = RedisConnection::open(&address, &[socket], &login(), long).unwrap();
+        let mut open = OpenConnection::new(connection, RoleQuestion::Role);
+        // A shorter request has expired a second ago.
+        open.silent_since = now.checked_sub(SILENT_MAX);
+        let request = PendingRequest {
+            id: RequestId(7),
+            route: RequestRoute::Slot(0),
+            questions: Vec::new(),
+            deadline: long,
+            attempts: 0,
+            not_before: None,
+            redirected_to: None,
+        };
+        open.awaits(Purpose::Request(request), 1, false);
+        let mut server = RedisServer { state: ConnectionState::Up(Box::new(open)), ..RedisServer::default() };
+        let mut dialer = Dialer::new(login(), scripts).unwrap();
+        assert!(server.ensure_connected(&address, &mut dialer).is_err(), "a new connection takes its time");
+        assert!(server.is_dialing());
+        let failed = server.expire(now);
+        assert!(matches!(&failed[..], [FailedRequest::Pending(request)] if request.id == RequestId(7)));
+        assert!(server.expire(now).is_empty());
     }
 }
