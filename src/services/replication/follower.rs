@@ -59,6 +59,9 @@ const READ_COUNT: usize = 512;
 /// Number of states delivered to Redis at once.
 const DELIVER_COUNT: usize = 256;
 
+/// Number of deliveries after whose records no further ones are read in a turn, if all of them must wait.
+const HELD_BACK_MAX: usize = 1_024;
+
 /// Interval between two ticks for the writer.
 const TICK_EVERY: Duration = Duration::from_secs(2);
 
@@ -436,8 +439,9 @@ impl Follower {
     /// before it must be compared.
     fn go_to_the_end(&mut self, lost: &[Partition]) -> Result<(), Stopped> {
         self.end_grant_epochs(lost)?;
+        let mut failure = None;
         for (&partition, end) in lost.iter().zip(self.redis.ends(lost, REDIS_TIMEOUT)) {
-            let at = end?;
+            let Some(at) = end.map_err(|error| failure = Some(error)).ok() else { continue };
             self.positions.insert(partition, at);
             self.expected.remove(&partition);
             self.ending.remove(&partition);
@@ -454,7 +458,7 @@ impl Follower {
             self.rereading.restart();
             self.send_to_writer(WriterOrder::PositionLost { partition, at })?;
         }
-        Ok(())
+        failure.map_or(Ok(()), |error| Err(Stopped::RedisError(error)))
     }
 
     /// Delivers some of the outbox to Redis, in order. Returns true if more is left.
@@ -462,18 +466,20 @@ impl Follower {
         if self.queue.is_empty() {
             return Ok(false);
         }
-        let mut some = Vec::new();
-        while let Some(delivery) = self.queue.front().copied().filter(|_| some.len() < DELIVER_COUNT) {
-            self.queue.pop_front();
+        let (mut some, mut held_back) = (Vec::new(), Vec::new());
+        while some.len() < DELIVER_COUNT && held_back.len() < HELD_BACK_MAX {
+            let Some(delivery) = self.queue.pop_front() else { break };
             self.note_slug(&delivery.code);
             match self.fleet.stored_state(&delivery.code) {
-                Some(state) => some.push((delivery, state)),
+                Some(state) if self.may_bring(&delivery.code, &state) => some.push((delivery, state)),
+                Some(_) => held_back.push(delivery),
                 None => self.wait_for_record(delivery),
             }
         }
         let offers: Vec<(Code, CodeChange)> =
             some.iter().map(|(delivery, state)| (delivery.code, CodeChange::Offer(state.clone()))).collect();
         let answers = self.redis.change(&offers, REDIS_TIMEOUT);
+        let is_more = !self.queue.is_empty();
         let (mut delivered, mut again, mut failure) = (Vec::new(), Vec::new(), None);
         for ((delivery, sent), answer) in some.into_iter().zip(answers) {
             match answer {
@@ -490,7 +496,7 @@ impl Follower {
             }
         }
         assert_eq!(delivered.len() + again.len(), offers.len(), "a change would stay undelivered until a restart");
-        for delivery in again.into_iter().rev() {
+        for delivery in again.into_iter().chain(held_back).rev() {
             self.queue.push_front(delivery);
         }
         self.fleet.stats.fleet.delivered.add(delivered.len() as u64);
@@ -499,7 +505,7 @@ impl Follower {
         }
         match failure {
             Some(error) => Err(Stopped::RedisError(error)),
-            None => Ok(!self.queue.is_empty()),
+            None => Ok(is_more && !offers.is_empty()),
         }
     }
 }

@@ -86,13 +86,19 @@ impl Follower {
     /// ([`carom_model::visits::grants`]). The introduction ends after some seconds at the latest. A process that gives way is
     /// not introduced.
     fn awaits_introduction(&self) -> bool {
-        let stats = &self.fleet.stats.fleet;
         let goes_up = self.compare.as_ref().is_some_and(|compare| !matches!(compare.phase, ComparePhase::Down(_)));
+        goes_up && self.lacks_introduction()
+    }
+
+    /// True if this process is not introduced to all nodes of which it has heard since it lost a position, or read all codes of
+    /// Redis.
+    pub(super) fn lacks_introduction(&self) -> bool {
+        let stats = &self.fleet.stats.fleet;
         let is_introduced = || {
             self.fleet.view.has_heartbeat_since(self.measure_after)
                 && stats.grants.is_introduced.load(Ordering::Acquire)
         };
-        goes_up && !stats.gives_way.load(Ordering::Acquire) && !is_introduced()
+        !stats.gives_way.load(Ordering::Acquire) && !is_introduced()
     }
 
     fn begin_to_compare(&mut self) -> Result<bool, Stopped> {

@@ -3,9 +3,11 @@
 
 use std::sync::atomic::Ordering;
 
+use carom_shards::Code;
+
 use super::{Follower, REDIS_TIMEOUT, Stopped};
 use crate::services::replication::redis::{GrantAsker, GrantReport};
-use carom_model::replication::Partition;
+use carom_model::replication::{Partition, State};
 use carom_model::visits::grants::GrantEpoch;
 use carom_store::links::StoreError;
 use carom_telemetry::stats::NodeStats;
@@ -33,6 +35,16 @@ impl Follower {
             self.fleet.stats.fleet.grants.is_asked.store(true, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// True if the outbox may bring a state to Redis. If the position of this node in the stream was lost, the node first ends the
+    /// epoch of grants there. Then a limited link waits for the introduction, like all links of a comparison.
+    pub(super) fn may_bring(&self, code: &Code, state: &State) -> bool {
+        let of = Partition::of(code);
+        let is_limited = matches!(state, State::Link(link) if link.policy.max_visits.is_some());
+        // No process with a shared home is introduced.
+        let is_compared = self.fleet.home.stores_all_links() && self.must_compare.contains(&of);
+        self.positions.contains_key(&of) && !(is_limited && is_compared && self.lacks_introduction())
     }
 
     /// Returns for each of these partitions whether Redis has the whole report of this node. The thread that admits visits stores
@@ -98,8 +110,46 @@ fn with_grants(
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+    use std::sync::mpsc::{channel, sync_channel};
+    use std::time::Duration;
+
+    use super::super::prepare;
     use super::*;
+    use crate::services::replication::testing::context;
+    use carom_model::link::{Origin, record};
+    use carom_model::replication::EntryId;
+    use carom_model::replication::follow::StreamPosition;
+    use carom_model::replication::outbox::Delivery;
+    use carom_model::testing::link;
     use carom_telemetry::alarms::Alarm;
+
+    #[test]
+    fn outbox_waits_until_grant_epochs_have_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = context(dir.path());
+        let ((writer, _orders), (_outbox, deliveries)) = (sync_channel(8), channel());
+        let mut follower = prepare(&fleet, writer, deliveries).unwrap();
+        let (mut batch, mut text) = (fleet.links.batch(), Vec::new());
+        let mut limited = link("limited", Origin::Custom);
+        limited.policy.max_visits = NonZeroU32::new(5);
+        record::encode_link(b"limited", &limited, &mut text);
+        batch.put(&limited.code, &text);
+        fleet.links.commit(batch).unwrap();
+        let (entry, of) = (Delivery { seq: 1, code: limited.code }, Partition::of(&limited.code));
+        follower.queue.push_back(entry);
+        assert!(matches!(follower.deliver(), Ok(false)), "the position is lost");
+        // The node is at the end of the stream, and no node has heard of it.
+        follower.positions.insert(of, StreamPosition { id: EntryId { ms: 1, seq: 0 }, check: 1 });
+        follower.must_compare.push(of);
+        assert!(matches!(follower.deliver(), Ok(false)));
+        assert!(follower.may_bring(&limited.code, &State::Link(link("limited", Origin::Custom).into())));
+        assert_eq!(follower.queue, [entry]);
+        fleet.stats.fleet.grants.is_introduced.store(true, Ordering::Release);
+        fleet.view.note_heartbeat([], false, follower.measure_after + Duration::from_millis(2));
+        assert!(follower.deliver().is_err(), "Redis does not answer");
+        assert_eq!(follower.queue, [entry]);
+    }
 
     #[test]
     fn epochs_that_cannot_be_read_may_have_grants() {
