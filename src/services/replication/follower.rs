@@ -324,8 +324,12 @@ impl Follower {
         }
         self.has_more = more;
         let lost: Vec<Partition> = Partition::all().filter(|of| !self.positions.contains_key(of)).collect();
-        if !lost.is_empty() && failure.is_none() {
-            self.go_to_the_end(&lost)?;
+        if !lost.is_empty() {
+            match self.go_to_the_end(&lost) {
+                // The server that is away may be theirs.
+                Err(Stopped::RedisError(_)) if failure.is_some() => {}
+                moved => moved?,
+            }
         }
         if let Some(at) = self.redis.last_disturbance() {
             self.fleet.view.note_disturbance(since_boot().saturating_sub(at.elapsed()));
@@ -436,12 +440,12 @@ impl Follower {
     }
 
     /// Moves to the end of streams in which this node has no position: it is new, or its position was lost. Everything
-    /// before it must be compared.
+    /// before it must be compared. Returns the last error if a server does not answer, after it has moved in the others.
     fn go_to_the_end(&mut self, lost: &[Partition]) -> Result<(), Stopped> {
-        self.end_grant_epochs(lost)?;
         let mut failure = None;
-        for (&partition, end) in lost.iter().zip(self.redis.ends(lost, REDIS_TIMEOUT)) {
-            let Some(at) = end.map_err(|error| failure = Some(error)).ok() else { continue };
+        let ready = self.end_grant_epochs(lost, &mut failure);
+        for (&partition, end) in ready.iter().zip(self.redis.ends(&ready, REDIS_TIMEOUT)) {
+            let Some(at) = end.map_err(|error| failure = Some(error.into())).ok() else { continue };
             self.positions.insert(partition, at);
             self.expected.remove(&partition);
             self.ending.remove(&partition);
@@ -458,7 +462,7 @@ impl Follower {
             self.rereading.restart();
             self.send_to_writer(WriterOrder::PositionLost { partition, at })?;
         }
-        failure.map_or(Ok(()), |error| Err(Stopped::RedisError(error)))
+        failure.map_or(Ok(()), Err)
     }
 
     /// Delivers some of the outbox to Redis, in order. Returns true if more is left.

@@ -1,6 +1,7 @@
 //! The epochs of granted visits in a Redis that was emptied. New nodes may have completed an epoch without the grants of
 //! this node ([`carom_model::visits::grants`]).
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use carom_shards::Code;
@@ -14,8 +15,13 @@ use carom_telemetry::stats::NodeStats;
 
 impl Follower {
     /// Ends the epochs of grants in some partitions that other nodes may have completed without this node, before Redis gets
-    /// back any links of them. So nobody gets visits of these links before this node has reported its grants.
-    pub(super) fn end_grant_epochs(&mut self, partitions: &[Partition]) -> Result<(), Stopped> {
+    /// back any links of them. So nobody gets visits of these links before this node has reported its grants. Returns the
+    /// partitions of which that is done. `failure` gets the last error of the others.
+    pub(super) fn end_grant_epochs(
+        &mut self,
+        partitions: &[Partition],
+        failure: &mut Option<Stopped>,
+    ) -> Vec<Partition> {
         let mut unread = Vec::new();
         let last = with_grants(partitions, |of| self.fleet.links.grant_epoch(of), |error| unread.push(error));
         report_unread_epochs(&self.fleet.stats, &unread);
@@ -23,18 +29,32 @@ impl Follower {
             last.iter().map(|(of, epoch)| (*of, epoch.unwrap_or_default())).collect();
         // Each loss of positions has one number, so that a repetition does not end the epoch that this node has begun.
         let nonce = self.nonce ^ self.measure_after.as_nanos() as u64;
-        let found = self.enter_grant_epochs(&known, nonce)?;
-        let has_reported = self.has_grant_reports(&known)?;
-        let rivals = last.into_iter().zip(found).zip(has_reported);
-        let rivals: Vec<(Partition, GrantEpoch)> = rivals
-            .filter_map(|(((of, known), found), has_reported)| Some((of, found?.rival(known, has_reported, nonce)?)))
-            .collect();
-        self.enter_grant_epochs(&rivals, nonce)?;
+        let found = self.enter_grant_epochs(&known, nonce);
+        let has_reported = self.has_grant_reports(&known);
+        let (mut rivals, mut undone) = (Vec::new(), BTreeSet::new());
+        for (((of, known), found), has_reported) in last.into_iter().zip(found).zip(has_reported) {
+            match (found, has_reported) {
+                (Ok(found), Ok(has_reported)) => {
+                    let rival = found.and_then(|found| found.rival(known, has_reported, nonce));
+                    rivals.extend(rival.map(|rival| (of, rival)));
+                }
+                (Err(error), _) | (_, Err(error)) => {
+                    undone.insert(of);
+                    *failure = Some(error);
+                }
+            }
+        }
+        for ((of, _), entered) in rivals.iter().zip(self.enter_grant_epochs(&rivals, nonce)) {
+            if let Err(error) = entered {
+                undone.insert(*of);
+                *failure = Some(error);
+            }
+        }
         if !known.is_empty() {
             // The thread that admits visits has to report.
             self.fleet.stats.fleet.grants.is_asked.store(true, Ordering::Release);
         }
-        Ok(())
+        partitions.iter().copied().filter(|of| !undone.contains(of)).collect()
     }
 
     /// True if the outbox may bring a state to Redis. If the position of this node in the stream was lost, the node first ends the
@@ -49,9 +69,9 @@ impl Follower {
 
     /// Returns for each of these partitions whether Redis has the whole report of this node. The thread that admits visits stores
     /// an epoch first, and reports to it after that.
-    fn has_grant_reports(&mut self, epochs: &[(Partition, GrantEpoch)]) -> Result<Vec<bool>, Stopped> {
+    fn has_grant_reports(&mut self, epochs: &[(Partition, GrantEpoch)]) -> Vec<Result<bool, Stopped>> {
         if epochs.is_empty() {
-            return Ok(Vec::new());
+            return Vec::new();
         }
         let partitions: Vec<Partition> = epochs.iter().map(|(of, _)| *of).collect();
         let answers = self.redis.has_reports_of(&self.fleet.settings.node, &partitions, REDIS_TIMEOUT);
@@ -64,9 +84,9 @@ impl Follower {
         &mut self,
         epochs: &[(Partition, GrantEpoch)],
         nonce: u64,
-    ) -> Result<Vec<Option<GrantEpoch>>, Stopped> {
+    ) -> Vec<Result<Option<GrantEpoch>, Stopped>> {
         if epochs.is_empty() {
-            return Ok(Vec::new());
+            return Vec::new();
         }
         let looks: Vec<GrantReport> =
             epochs.iter().map(|(of, known)| GrantReport::part(*of, *known, Vec::new())).collect();
@@ -149,6 +169,21 @@ mod tests {
         fleet.view.note_heartbeat([], false, follower.measure_after + Duration::from_millis(2));
         assert!(follower.deliver().is_err(), "Redis does not answer");
         assert_eq!(follower.queue, [entry]);
+    }
+
+    #[test]
+    fn server_that_is_away_keeps_no_other_partition_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = context(dir.path());
+        let ((writer, _orders), (_outbox, deliveries)) = (sync_channel(8), channel());
+        let mut follower = prepare(&fleet, writer, deliveries).unwrap();
+        let mut batch = fleet.links.batch();
+        batch.set_grant_epoch(Partition(2), &GrantEpoch { number: 1, nonce: 7 });
+        fleet.links.commit(batch).unwrap();
+        let mut failure = None;
+        let ready = follower.end_grant_epochs(&[1, 2, 3].map(Partition), &mut failure);
+        assert_eq!(ready, [1, 3].map(Partition), "this node has no grants of the others");
+        assert!(failure.is_some(), "Redis does not answer");
     }
 
     #[test]
