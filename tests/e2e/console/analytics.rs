@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use crate::support::browser::{Browser, CONTROL, ENTER, PHONE, SCREEN};
-use crate::support::console::{OpenConsole, TARGET, at, lacks, press, press_in_menu, says, shows};
-use crate::support::node::{Node, wait_until};
-use crate::support::visits::{FIREFOX, counted, follow, logging};
+use crate::support::console::{OpenConsole, TARGET, at, lacks, press, press_in_menu, says, shows, visited_node};
+use crate::support::node::wait_until;
+use crate::support::visits::{FIREFOX, follow};
 
 /// Script: from now on, the link `seen` has two visits on each of the last 30 days, and one on each of the 30 before. It is
 /// `window.age` days old.
@@ -42,31 +42,6 @@ fn saved(browser: &Browser, number: usize) -> Vec<String> {
     wait_until("a file", || browser.value("window.files.length") == json!(number));
     let text = browser.value("window.files.at(-1).text()");
     text.as_str().unwrap().lines().map(str::to_owned).collect()
-}
-
-/// Follows a link of two campaigns: two visits from one, one from the other, and one without any.
-pub(super) fn visited_node(dir: &std::path::Path) -> Node {
-    let node = logging(dir).start();
-    let mut wire = node.wire();
-    let fields = json!({"longUrl": TARGET, "customSlug": "seen", "tags": ["news"]});
-    assert_eq!(wire.create(&fields).status, 200);
-    for query in ["utm_campaign=spring", "utm_campaign=spring", "utm_campaign=autumn", ""] {
-        follow(&mut wire, &format!("/seen?{query}"), FIREFOX);
-    }
-    wait_until("four visits", || {
-        node.wire().get("/rest/v3/visits/stats").json()["visitStats"]["total"] == json!(4)
-            && counted(&node, "seen") == 4
-    });
-    node
-}
-
-pub(super) fn fits_everywhere(browser: &Browser) {
-    browser.fits_everywhere(|size| {
-        if size == PHONE {
-            browser.scrolls_nowhere_sideways();
-            browser.fits_fingers();
-        }
-    });
 }
 
 /// Script: how many pixels are free at the end of each row of cards, where it is more than none.
@@ -143,7 +118,7 @@ fn empty_analytics_is_one_state() {
     browser.go(&at(node, "usage"));
     says(browser, ".usage-none", "No visits yet");
     assert_eq!(browser.value("document.querySelectorAll('main .card, main .tiles').length"), json!(1));
-    fits_everywhere(browser);
+    browser.fits_everywhere_by_finger();
     press(browser, ".usage-none", "first-link");
     browser.fill("dialog input[name=longUrl]", TARGET);
     press(browser, "dialog", "submit");
@@ -206,7 +181,7 @@ fn visits_of_a_link_are_compared() {
     says(browser, ".tiles", "+100%");
     says(browser, ".visits-chart .plot-legend", "Previous period");
     shows(browser, "[data-period='30d'][aria-pressed=true]");
-    fits_everywhere(browser);
+    browser.fits_everywhere_by_finger();
     // Nothing was before the first visit.
     browser.click("[data-period='all']");
     says(browser, ".tiles", "90");
@@ -295,7 +270,7 @@ fn visits_of_a_link_are_saved_as_files() {
     press_in_menu(browser, "export-single");
     assert_eq!(saved(browser, 3).len(), 3);
     assert!(browser.url().contains("utmCampaign=spring"), "{}", browser.url());
-    fits_everywhere(browser);
+    browser.fits_everywhere_by_finger();
     press(browser, ".chips", "without-utmCampaign");
     says(browser, ".breakdowns", "autumn");
     console.close();
@@ -355,7 +330,7 @@ fn rows_of_analytics_are_filters() {
     browser.go(&browser.url());
     says(browser, ".chips", "Browser: Firefox");
     says(browser, ".breakdowns", "spring");
-    fits_everywhere(browser);
+    browser.fits_everywhere_by_finger();
     press(browser, ".chips", "without-browser");
     press(browser, ".chips", "without-utmCampaign");
     wait_until("no chips", || browser.value("document.querySelector('.chips').hidden") == true);

@@ -2,9 +2,8 @@
 
 use serde_json::json;
 
-use super::analytics::{fits_everywhere, visited_node};
 use crate::support::browser::{END, LEFT, RIGHT, SCREEN};
-use crate::support::console::{OpenConsole, at, says, shows};
+use crate::support::console::{OpenConsole, at, says, shows, visited_node};
 use crate::support::node::wait_until;
 
 /// Script: the title of the first card of the page, the height of its chart, and the number of bars in the picture of new links.
@@ -57,7 +56,7 @@ fn tabs_choose_the_list_of_most_visited() {
         assert!(browser.url().ends_with(address), "{}", browser.url());
     }
     says(browser, "#card-links [role=tabpanel]", "Default domain");
-    fits_everywhere(browser);
+    browser.fits_everywhere_by_finger();
     browser.go(&browser.url());
     shows(browser, "#card-links [data-tab=domains][aria-selected=true]");
     browser.is_accessible();

@@ -78,12 +78,17 @@ const MESSAGES_STAY: &str = "new MutationObserver(() => {
   }
 }).observe(document, { childList: true, subtree: true });";
 
-/// Chromium as a library without windows. It shows the same pages and starts at a third of the CPU time.
+/// Chromium as a program without windows. It shows the same pages and starts at a third of the CPU time.
 const HEADLESS_SHELL: &str = "/usr/bin/chromium-headless-shell";
 
-/// The program to start: the headless shell, which Debian packages for itself, or Chromium without its windows.
-fn program() -> &'static str {
-    if Path::new(HEADLESS_SHELL).exists() { HEADLESS_SHELL } else { "/usr/bin/chromium" }
+/// The name of the browser for chromedriver, and its program: the headless shell, which Debian packages for itself, or Chromium
+/// without its windows.
+fn program() -> (&'static str, &'static str) {
+    if Path::new(HEADLESS_SHELL).exists() {
+        ("chrome-headless-shell", HEADLESS_SHELL)
+    } else {
+        ("chrome", "/usr/bin/chromium")
+    }
 }
 
 /// A browser with one window.
@@ -130,9 +135,10 @@ impl Browser {
         let agent = crate::support::http::agent_within(ANSWER_TIME);
         let folder = format!("--user-data-dir={}", profile.path().display());
         let arguments: Vec<&str> = ARGUMENTS.into_iter().chain([folder.as_str()]).collect();
+        let (name, program) = program();
         let wanted = json!({"capabilities": {"alwaysMatch": {
-            "browserName": "chrome",
-            "goog:chromeOptions": {"binary": program(), "args": arguments},
+            "browserName": name,
+            "goog:chromeOptions": {"binary": program, "args": arguments},
             "goog:loggingPrefs": {"browser": "ALL"},
         }}});
         let root = format!("http://127.0.0.1:{port}/session");
@@ -376,6 +382,16 @@ impl Browser {
                 self.is_accessible();
             }
         }
+    }
+
+    /// Asserts what [`Browser::fits_everywhere`] does, and that fingers hit what they aim at on a phone.
+    pub(crate) fn fits_everywhere_by_finger(&self) {
+        self.fits_everywhere(|size| {
+            if size == PHONE {
+                self.scrolls_nowhere_sideways();
+                self.fits_fingers();
+            }
+        });
     }
 
     /// Looks at what the browser had to complain about since the last time.

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use crate::support::browser::{Browser, ENTER};
 use crate::support::node::{Node, PATIENCE, Setup, pause_after, wait_until};
 use crate::support::sessions::{more_keys, with_key};
+use crate::support::visits::{FIREFOX, counted, follow, logging};
 
 pub(crate) const TARGET: &str = "https://example.org/a/long/way?to=go&and=more";
 
@@ -32,6 +33,22 @@ pub(crate) fn at(node: &Node, page: &str) -> String {
 /// A node without keys: every user of this machine may do everything at its console.
 pub(crate) fn open_node(dir: &Path) -> Node {
     Setup::new(dir).env("CAROM_PAGES_TITLE", "Go & <co>").start()
+}
+
+/// Starts a node whose link `seen` has the visits of two campaigns: two from one, one from the other, and one without any.
+pub(crate) fn visited_node(dir: &Path) -> Node {
+    let node = logging(dir).start();
+    let mut wire = node.wire();
+    let fields = json!({"longUrl": TARGET, "customSlug": "seen", "tags": ["news"]});
+    assert_eq!(wire.create(&fields).status, 200);
+    for query in ["utm_campaign=spring", "utm_campaign=spring", "utm_campaign=autumn", ""] {
+        follow(&mut wire, &format!("/seen?{query}"), FIREFOX);
+    }
+    wait_until("four visits", || {
+        node.wire().get("/rest/v3/visits/stats").json()["visitStats"]["total"] == json!(4)
+            && counted(&node, "seen") == 4
+    });
+    node
 }
 
 /// A browser for the console of a node that a test has for itself.

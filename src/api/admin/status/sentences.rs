@@ -17,7 +17,7 @@ pub(super) struct AlarmSentences {
     pub(super) message: String,
     /// The cause, if the text names one.
     pub(super) cause: Option<String>,
-    /// What to do, if the text says it. The runbook always does.
+    /// The remedy, if the text has one. The runbook always has.
     pub(super) remedy: Option<String>,
 }
 
