@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::support::api_client::JSON;
 use crate::support::browser::{Browser, PHONE, SCREEN};
-use crate::support::console::{IS_IN_ITS_COLOUR, OpenConsole, TARGET, at, enter_key, press, says, shows};
+use crate::support::console::{IS_IN_ITS_COLOUR, OpenConsole, TARGET, at, enter_key, press, says, shows, visited_node};
 use crate::support::http::SHORT_URLS;
 use crate::support::node::{Setup, wait_until};
 
@@ -64,9 +64,8 @@ fn codes_are_legible() {
 /// Each redraw once widened the axis of a bar chart by half a bar.
 #[test]
 fn theme_change_keeps_the_chart_axis() {
-    let console = OpenConsole::open();
+    let console = OpenConsole::with(visited_node);
     let OpenConsole { node, browser, .. } = &console;
-    node.wire().shorten(TARGET);
     browser.prefer("light");
     browser.go(&at(node, "usage"));
     wait_until("a plot", || browser.value(IS_IN_ITS_COLOUR) == true);

@@ -361,7 +361,7 @@ fn look_at_alarm(browser: &Browser, node: &Node, setup: &Setup) {
     says(browser, ".runbook .badge", "warning");
     says(browser, ".runbook .caption code", "apps_unreadable");
     says(browser, ".command:has(button)", "sudo ls -l /var/lib/carom/apps.json");
-    browser.click(".command button");
+    browser.click(":nth-child(1 of .command) button");
     says(browser, ".said", "Copied.");
     browser.fits_everywhere(|_| {});
     browser.go(&at(node, ""));
