@@ -5,6 +5,10 @@ use std::path::PathBuf;
 
 use carom_limits::{DISK_FREE_MIN, DISK_FREE_MIN_SHARE};
 
+/// Free space that files which a node can do without must leave for the store, as a multiple of the reserve at which creates
+/// stop.
+const RESERVES: u64 = 4;
+
 /// Space of a file system, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Space {
@@ -49,6 +53,18 @@ impl DiskGuard {
     /// a node can do without depend on this.
     pub(in crate::services) fn has_room_for(&self, bytes: u64) -> bool {
         self.space().is_ok_and(|space| space.free > space.reserve() + bytes)
+    }
+
+    /// Checks that `bytes` more in files that a node can do without leave enough space for the store.
+    ///
+    /// # Errors
+    /// [`std::io::ErrorKind::StorageFull`] if they do not, or any error of [`DiskGuard::space`].
+    pub(in crate::services) fn check_room(&self, bytes: u64) -> std::io::Result<()> {
+        let space = self.space()?;
+        if space.free < RESERVES * space.reserve() + bytes {
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
     }
 
     /// Returns the current space.

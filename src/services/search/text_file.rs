@@ -17,9 +17,6 @@ use crate::services::maintenance::disk_guard::DiskGuard;
 /// Name of the file.
 const NAME: &str = "search.texts";
 
-/// Free space that this file must leave for the store, as a multiple of the reserve at which creates stop.
-const RESERVES: u64 = 4;
-
 /// Zeros that are written at once.
 const ZEROS: usize = 64 * 1024;
 
@@ -93,11 +90,7 @@ impl TextFile {
     /// # Errors
     /// [`io::ErrorKind::StorageFull`] if they do not.
     pub(super) fn check_room(&self, bytes: u64) -> io::Result<()> {
-        let space = self.disk.space()?;
-        if space.free < RESERVES * space.reserve() + bytes {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        Ok(())
+        self.disk.check_room(bytes)
     }
 
     /// Returns the place of texts that an earlier process wrote, as [`Extent::place`] gave it; `None` if the file
