@@ -4,6 +4,7 @@
 mod fleet;
 mod invalid;
 mod rules;
+mod sorting;
 
 use std::borrow::Cow;
 use std::time::Duration;

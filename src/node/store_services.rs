@@ -20,6 +20,7 @@ use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, PageQueue, ReaderQueu
 use crate::services::allowances::{self, AllowanceSetup};
 use crate::services::purges::PurgeSources;
 use crate::services::readers::{export_reader, record_readers};
+use crate::services::search;
 use crate::services::search::query_workers::{self, ListerSetup};
 use crate::services::visit_log::{self, LogSharing, StartedVisitLog, VisitLogSetup, VisitLogTerms};
 use crate::services::visits::VisitReader;
@@ -103,6 +104,7 @@ pub(super) fn start(
     let (page_reader, threads) = export_reader::start(links, mailboxes, stats, Arc::clone(&counts) as Arc<_>)
         .map_err(|error| thread_exit("the export threads", &error))?;
     supervisor.register_threads(StopPhase::Queues, "export readers", threads);
+    start_sorting(base, &counts, supervisor)?;
     let (mut lists, threads) = query_workers::start(&ListerSetup {
         catalog: Arc::clone(&base.catalog),
         visits: counts,
@@ -120,6 +122,21 @@ pub(super) fn start(
     let purges = PurgeSources { orders, queue, visits: visits.clone(), visit_log, ended };
     let channels = StoreChannels { removals, purges };
     Ok(StoreServices { writer, visits, allowances, reader, page_reader, lists, jobs, channels, deliveries })
+}
+
+/// Starts the thread that sorts long lists.
+///
+/// # Errors
+/// If the operating system refuses the thread.
+fn start_sorting(base: &Base, visits: &Arc<VisitReader>, supervisor: &mut Supervisor) -> Result<(), Exit> {
+    let catalog = Arc::clone(&base.catalog);
+    let thread = search::start_sorting(&catalog, Arc::clone(visits) as Arc<_>)
+        .map_err(|error| thread_exit("the thread that sorts lists", &error))?;
+    supervisor.register(StopPhase::Upkeep, "sorted lists", move || {
+        catalog.stop_sorting();
+        thread.join().expect("panics abort");
+    });
+    Ok(())
 }
 
 /// Registers the last sync of the store. It is registered first, so that it is the last of its phase.

@@ -10,6 +10,8 @@
 //! * `deaf-fetchers`: no core gets what was read from the store, as if the disk hung.
 //! * `deaf-visits`: the rings of visits fill up.
 //! * `little-memory`: cores have memory for hardly any links.
+//! * `short-scans`: scans for lists in an order without an index end at once, so that the lists are sorted in the
+//!   background.
 //! * `small-queues`: cores have few codes in advance, so that codes to reuse are given again soon.
 //! * `sync-on-order`: each sync of the writer waits while the file `stall-sync` is in the data directory, panics if the
 //!   file `panic-sync` is, and fails if the file `fail-sync` is.
@@ -47,6 +49,8 @@ pub struct Faults {
     pub deaf_fetchers: bool,
     /// Gives cores memory for hardly any links.
     pub little_memory: bool,
+    /// Ends scans for lists in an order without an index at once.
+    pub short_scans: bool,
     /// Leaves most of the queues of codes empty.
     pub small_queues: bool,
     /// Stalls core 0 while a certain file is in the data directory.
@@ -66,6 +70,7 @@ impl Faults {
             deaf_visits: is("deaf-visits"),
             deaf_fetchers: is("deaf-fetchers"),
             little_memory: is("little-memory"),
+            short_scans: is("short-scans"),
             small_queues: is("small-queues"),
             core_on_order: is("core-on-order"),
             sync_on_order: is("sync-on-order"),

@@ -70,9 +70,43 @@ pub const SEARCH_REPLAYED_MAX: usize = 500_000;
 /// Minimum memory for search signatures, in bytes: enough for some 80,000 links.
 pub const SEARCH_MEMORY_MIN: u64 = 1 << 20;
 
-/// Time limit for a page in an order without an index, of a list that is too long to sort. A node reads some million links in
-/// that time. If no other list was read first, the client gets the page before [`crate::ANSWER_TIME_MAX`].
+/// Time limit for a page in an order without an index, of a list that is too long to sort for each page. A node reads some
+/// million links in that time. A list that takes longer is sorted in the background.
 pub const LIST_ORDER_TIME_MAX: Duration = Duration::from_secs(8);
+
+/// Time between the end of such a scan and [`crate::ANSWER_TIME_MAX`], so that its client gets the answer.
+pub const LIST_ORDER_SPARE_TIME: Duration = Duration::from_millis(500);
+
+/// Maximum number of lists that a node keeps sorted in files.
+pub const SORTED_LISTS_MAX: usize = 8;
+
+/// Maximum number of these lists that one app has asked for: half, so that one app leaves room for others.
+pub const SORTED_LISTS_OF_APP_MAX: usize = SORTED_LISTS_MAX / 2;
+
+/// Maximum number of lists that wait to be sorted, one after the other.
+pub const SORTS_WAITING_MAX: usize = 4;
+
+/// Maximum number of these lists that one app has asked for.
+pub const SORTS_OF_APP_MAX: usize = SORTS_WAITING_MAX / 2;
+
+/// Time for which a sorted list is kept after its last use.
+pub const SORTED_KEPT_TIME: Duration = Duration::from_secs(5 * 60);
+
+/// Age from which a sorted list that is used is sorted again.
+pub const SORTED_FRESH_TIME: Duration = Duration::from_secs(60);
+
+/// Memory for the links that a background sort puts in order at once, in bytes: some 100 ms, after which it sees the end of
+/// the node.
+pub const SORT_RUN_BYTES: usize = 4 << 20;
+
+/// Bytes that a background sort reads ahead when it merges its runs.
+pub const SORT_AHEAD_BYTES: usize = 16 << 20;
+
+/// Maximum size of the files of a background sort, in bytes: 300 million links with destinations of ordinary length.
+pub const SORT_BYTES_MAX: u64 = 32 << 30;
+
+/// Maximum size of all sorted lists together, in bytes. A link takes about 15.
+pub const SORTED_BYTES_MAX: u64 = 8 << 30;
 
 /// Maximum number of links that are sorted for one page, in an order without an index: 30 ms.
 pub const LIST_SORTED_MAX: usize = 2_500;

@@ -1,6 +1,8 @@
 //! Queries and results of lists of links and tags. The API parses a query and writes the result; a service
 //! (`services::search`) computes the result.
 
+mod tags;
+
 use std::sync::Arc;
 
 use carom_shards::code::CODE_KEY_LEN_MAX;
@@ -8,7 +10,8 @@ use carom_shards::{Code, DomainId};
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::access::Scope;
+pub use self::tags::{TagField, TagPage, TagQuery, TagsFailure};
+use crate::access::{AppName, Scope};
 use crate::link::Link;
 use crate::visits::tally::VisitCounts;
 
@@ -281,6 +284,8 @@ pub struct ListQuery {
     pub per_page: usize,
     /// The end of an earlier page, to continue from.
     pub cursor: Option<Cursor>,
+    /// The app whose key asks for the list; `None` without API keys.
+    pub asker: Option<AppName>,
 }
 
 impl ListQuery {
@@ -289,17 +294,26 @@ impl ListQuery {
         self.order.field == OrderField::DateCreated && !self.filter.reads_records()
     }
 
-    /// True if no index has the order, and the store neither.
+    /// True if no index has the order, and the store neither. The store has codes of all apps and domains together.
     pub fn is_unindexed(&self) -> bool {
-        !matches!(self.order.field, OrderField::DateCreated | OrderField::ShortCode)
+        match self.order.field {
+            OrderField::DateCreated => false,
+            OrderField::ShortCode => !self.filter.scope.is_all(),
+            OrderField::LongUrl | OrderField::Title | OrderField::Visits | OrderField::NonBotVisits => true,
+        }
     }
 
-    /// Returns a hash that identifies the list. A cursor is valid for one list only. Of [`Filter::term_domains`], only the
-    /// default domain counts: the others, which may be thousands, follow from the term and the scope.
+    /// Returns a hash that identifies the list. A cursor is valid for one list only.
     pub fn key(&self) -> u64 {
+        xxh3_64(self.identity(self.order).as_bytes())
+    }
+
+    /// Returns a text that identifies the list in an order. Of [`Filter::term_domains`], only the default domain counts: the
+    /// others, which may be thousands, follow from the term and the scope.
+    pub fn identity(&self, order: SortOrder) -> String {
         let has_default = self.filter.term_domains.first() == Some(&None);
         let filter = Filter { term_domains: Vec::new(), ..self.filter.clone() };
-        xxh3_64(format!("{filter:?} {has_default} {:?}", self.order).as_bytes())
+        format!("{filter:?} {has_default} {order:?}")
     }
 }
 
@@ -332,6 +346,9 @@ pub enum Behind {
     Count(u64),
     /// A sort key of at most [`SORT_KEY_LEN_MAX`] bytes and a position by age, in longer lists without an index.
     Key(Box<[u8]>, LinkPosition),
+    /// The instant of a list that was sorted in the background, in milliseconds since 1970 UTC. The page begins after
+    /// [`Cursor::seen`] of its links.
+    Sorted(u64),
 }
 
 impl Cursor {
@@ -361,6 +378,10 @@ impl Cursor {
                 bytes.extend_from_slice(key);
                 bytes.extend_from_slice(&place.to_bytes());
             }
+            Behind::Sorted(sorted_ms) => {
+                bytes.push(b's');
+                bytes.extend_from_slice(&sorted_ms.to_be_bytes());
+            }
         }
         HEXLOWER.encode(&bytes)
     }
@@ -380,7 +401,10 @@ impl Cursor {
             (b'n', field) if field != OrderField::DateCreated => {
                 Behind::Count(number(rest).filter(|(_, rest)| rest.is_empty())?.0)
             }
-            (b'k', field) if !matches!(field, OrderField::DateCreated | OrderField::ShortCode) => {
+            (b's', field) if field != OrderField::DateCreated => {
+                Behind::Sorted(number(rest).filter(|(_, rest)| rest.is_empty())?.0)
+            }
+            (b'k', field) if field != OrderField::DateCreated => {
                 let (len, rest) = rest.split_first_chunk::<2>()?;
                 let len = usize::from(u16::from_be_bytes(*len));
                 let (key, place) = rest.split_at_checked(len).filter(|_| len <= SORT_KEY_LEN_MAX)?;
@@ -412,56 +436,8 @@ pub struct ListPage {
     pub complete: bool,
     /// The cursor of the next page; `None` at the end of the list.
     pub next: Option<Cursor>,
-}
-
-/// The sort key of a list of tags.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TagField {
-    /// The tags themselves.
-    Tag,
-    /// The number of links with the tag.
-    Links,
-    /// The number of visits of these links.
-    Visits,
-    /// The number of visits of these links without bots.
-    NonBotVisits,
-}
-
-impl TagField {
-    /// True if the visits of all tags must be known to sort them.
-    pub fn is_by_visits(self) -> bool {
-        matches!(self, TagField::Visits | TagField::NonBotVisits)
-    }
-}
-
-/// A query for a page of tags.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TagQuery {
-    /// The links whose tags are listed.
-    pub scope: Scope,
-    /// A search term in lower case, which matches the tag.
-    pub term: Option<String>,
-    /// The sort key.
-    pub field: TagField,
-    /// True for the largest first.
-    pub descending: bool,
-    /// The number of the page, from 1.
-    pub page: u64,
-    /// Tags per page.
-    pub per_page: usize,
-    /// True if the page includes the visits of the tagged links.
-    pub with_visits: bool,
-}
-
-/// A page of tags.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TagPage {
-    /// Tags, each with its number of links.
-    pub tags: Vec<(Arc<str>, u64)>,
-    /// Visits of the links of each tag, if requested; `None` for tags with too many links to add up.
-    pub visits: Vec<Option<VisitCounts>>,
-    /// Number of tags in the list.
-    pub total: u64,
+    /// The instant at which the list was sorted in the background, in milliseconds since 1970 UTC; `None` for a list of now.
+    pub sorted_ms: Option<u64>,
 }
 
 /// Visits of the links of apps and domains.
@@ -477,23 +453,19 @@ pub struct GroupCounts {
 /// The reason why a query for links has no page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListFailure {
-    /// The list has too many links to sort them in this order.
-    TooManyToSort,
+    /// The list is being sorted in the background.
+    Sorting {
+        /// The share of the work that is done, in percent.
+        percent: u8,
+        /// Seconds after which the list may be sorted.
+        retry_s: u16,
+    },
+    /// Too many other lists are to be sorted first.
+    SortsWaiting,
+    /// The list could not be sorted in the background. The cause was logged.
+    NotSorted,
     /// The page begins after the last position that one query reads.
     TooDeep,
-    /// The counting after the start is still in progress.
-    Counting,
-    /// An index or a record cannot be read. The cause was logged.
-    Unreadable,
-}
-
-/// The reason why a query for tags has no page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TagsFailure {
-    /// More tags exist than are counted.
-    TooManyTags,
-    /// The tags have too many links to sort them by visits.
-    TooManyToSort,
     /// The counting after the start is still in progress.
     Counting,
     /// An index or a record cannot be read. The cause was logged.
@@ -531,7 +503,7 @@ mod tests {
         let key = |term: &str, term_domains: &[Option<DomainId>]| {
             let (term, term_domains) = (Some(term.to_owned()), term_domains.to_vec());
             let filter = Filter { term, term_domains, ..Filter::default() };
-            ListQuery { filter, order, page: 1, per_page: 20, cursor: None }.key()
+            ListQuery { filter, order, page: 1, per_page: 20, cursor: None, asker: None }.key()
         };
         let [first, second] = [1, 2].map(|byte| DomainId::from_bytes([byte; 6]));
         assert_eq!(key("test", &[first]), key("test", &[first, second]), "a domain is added between two pages");
@@ -548,6 +520,7 @@ mod tests {
                 (Behind::Place(place), OrderField::DateCreated),
                 (Behind::Code(place.code), OrderField::ShortCode),
                 (Behind::Count(ms), OrderField::Title),
+                (Behind::Sorted(ms), OrderField::ShortCode),
                 (Behind::Key(text.repeat(8).as_bytes().into(), place), OrderField::LongUrl),
             ] {
                 let cursor = Cursor { behind, page, seen };

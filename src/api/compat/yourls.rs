@@ -273,7 +273,7 @@ impl Context {
 
     async fn page_of(&self, order: SortOrder, page: u64, per_page: usize) -> Result<ListPage, Problem> {
         let filter = Filter { scope: self.yourls_scope(), ..Filter::default() };
-        self.page_of_links(ListQuery { filter, order, page, per_page, cursor: None }).await
+        self.page_of_links(ListQuery { filter, order, page, per_page, cursor: None, asker: None }).await
     }
 }
 

@@ -11,12 +11,13 @@ use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json_text, to_json};
 use crate::bridge::ListRequest;
 use carom_limits::{
-    LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_ORDER_TIME_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_TIME_MAX,
-    SEARCH_TERM_MAX, SEARCH_TIME_MAX,
+    LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_TIME_MAX, SEARCH_TERM_MAX,
+    SEARCH_TIME_MAX,
 };
 use carom_model::access::{AppName, Scope};
 use carom_model::destination::long_url::url_terms;
 use carom_model::domains::Domains;
+use carom_model::formats::dates;
 use carom_model::link::labels::Tags;
 use carom_model::query::{Condition, Cursor, Filter, ListFailure, ListPage, ListQuery, OrderField, SortOrder};
 
@@ -47,6 +48,9 @@ pub(in crate::api) struct Pagination {
     /// True if the list examined every link that may match. An extension of Shlink's shape.
     #[serde(skip_serializing_if = "Option::is_none")]
     complete: Option<bool>,
+    /// The date at which the list was sorted in the background. An extension of Shlink's shape.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sorted_at: Option<String>,
 }
 
 impl Pagination {
@@ -61,6 +65,7 @@ impl Pagination {
             total_items: total,
             cursor: None,
             complete: None,
+            sorted_at: None,
         }
     }
 }
@@ -83,6 +88,7 @@ impl Context {
                 total: 0,
                 complete: true,
                 next: None,
+                sorted_ms: None,
             };
             return self.show_page(nothing, parsed.per_page, 0).await;
         };
@@ -98,6 +104,7 @@ impl Context {
     /// # Errors
     /// 400 if the query asks for too much at once, 503 if the list is unavailable now.
     pub(in crate::api) async fn page_of_links(&self, query: ListQuery) -> Result<ListPage, Problem> {
+        let query = ListQuery { asker: self.caller.name().cloned(), ..query };
         match self.services.list(|ticket| ListRequest::Links(Box::new(query), ticket)).await {
             Ok(page) => page.map_err(failed),
             Err(reason) => Err(Problem::no_list(reason)),
@@ -115,7 +122,7 @@ impl Context {
         cursor: Option<Cursor>,
     ) -> Result<ListPage, Problem> {
         let order = SortOrder { field: OrderField::DateCreated, descending: false };
-        self.page_of_links(ListQuery { filter, order, page: 1, per_page, cursor }).await
+        self.page_of_links(ListQuery { filter, order, page: 1, per_page, cursor, asker: None }).await
     }
 
     async fn show_page(&self, page: ListPage, per_page: usize, key: u64) -> ApiResponse {
@@ -137,6 +144,7 @@ fn written(page: &ListPage, describer: &Describer, per_page: usize, key: u64) ->
         pagination.pages_count = pagination.pages_count.max(page.page.saturating_add(1));
     }
     (pagination.cursor, pagination.complete) = (Some(cursor), Some(page.complete));
+    pagination.sorted_at = page.sorted_ms.map(|ms| dates::format(dates::whole_second(ms)));
     to_json(&ShortUrls { short_urls: Data { data, pagination } })
 }
 
@@ -153,22 +161,17 @@ fn times() -> String {
 
 /// Returns the error for a list that failed.
 pub(in crate::api) fn failed(failure: ListFailure) -> Problem {
-    let invalid = |field: &str, reason: String| Problem::invalid(&[Invalid::new(field, reason)]);
     match failure {
-        ListFailure::TooManyToSort => invalid(
-            "orderBy",
-            format!(
-                "cannot sort this list: reading its links takes longer than {} s. Narrow it with tags[], startDate and endDate, or use dateCreated or shortCode",
-                LIST_ORDER_TIME_MAX.as_secs()
-            ),
-        ),
-        ListFailure::TooDeep => invalid(
-            "page",
-            format!(
+        ListFailure::Sorting { percent, retry_s } => Problem::sorting(percent, retry_s),
+        ListFailure::SortsWaiting => Problem::sorts_waiting(),
+        ListFailure::NotSorted => Problem::not_sorted(),
+        ListFailure::TooDeep => {
+            let reason = format!(
                 "is too deep: a request examines at most {LIST_LOOKED_MAX} links and takes at most {}. Send the cursor of the previous page instead",
                 times()
-            ),
-        ),
+            );
+            Problem::invalid(&[Invalid::new("page", reason)])
+        }
         ListFailure::Counting => counting(),
         ListFailure::Unreadable => unreadable(),
     }
@@ -207,7 +210,7 @@ fn read(
     // The link that the term names comes first only if the request asks for no other order.
     let is_first = params.text("orderBy").is_none();
     let filter = Filter { named: named_in(&params, named).filter(|_| is_first).unwrap_or_default(), ..filter };
-    let mut list = ListQuery { filter, order, page, per_page, cursor: None };
+    let mut list = ListQuery { filter, order, page, per_page, cursor: None, asker: None };
     let key = list.key();
     list.cursor = params.read("cursor", |text| {
         let no_cursor = "is not a cursor of this list; omit it to start from the first page";
@@ -348,7 +351,10 @@ mod tests {
     fn everything_is_read_and_defaults_are_those_of_shlink() {
         let plain = list("");
         let newest = SortOrder { field: OrderField::DateCreated, descending: true };
-        assert_eq!(plain, ListQuery { filter: Filter::default(), order: newest, page: 1, per_page: 10, cursor: None });
+        assert_eq!(
+            plain,
+            ListQuery { filter: Filter::default(), order: newest, page: 1, per_page: 10, cursor: None, asker: None }
+        );
         let full = list(
             "page=3&itemsPerPage=500&searchTerm=+F%C3%9C+x+&tags[]=B&tags%5B%5D=a+c&tags[]=b&tagsMode=all&orderBy=title-DESC\
              &startDate=2026-01-02T03:04:05+00:00&endDate=2026-01-02&excludeMaxVisitsReached=true&excludePastValidUntil=true\
@@ -372,7 +378,7 @@ mod tests {
             condition: None,
         };
         let order = SortOrder { field: OrderField::Title, descending: true };
-        assert_eq!(full, ListQuery { filter, order, page: 3, per_page: 500, cursor: None });
+        assert_eq!(full, ListQuery { filter, order, page: 3, per_page: 500, cursor: None, asker: None });
         assert_eq!(list("orderBy=visits").order, SortOrder { field: OrderField::Visits, descending: false });
         assert!(parsed("domain=other.test").ok().unwrap().query.is_none());
         assert!(parsed("domain=DEFAULT").ok().unwrap().query.is_some());

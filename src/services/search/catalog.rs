@@ -10,6 +10,7 @@ use super::counted::{CountedIndex, just_behind};
 use super::forgetting::Forgetting;
 use super::ngram_filters::NgramFilters;
 use super::shared_filters::SharedFilters;
+use super::sorted_lists::SortedLists;
 use super::tags::TagCounts;
 use super::text_chunk::entry_of_link;
 use super::text_file::{Extent, TextFile};
@@ -135,6 +136,8 @@ pub struct Catalog {
     pub(super) forgetting: Forgetting,
     /// True if sections lack the texts of a link that only a later version can decode.
     pub(super) lacks_newer: AtomicBool,
+    /// The lists that are sorted in the background.
+    pub(super) sorted_lists: SortedLists,
     /// True once the background threads should end.
     pub(super) stopping: AtomicBool,
 }
@@ -170,6 +173,7 @@ impl Catalog {
             linked: Arc::default(),
             forgetting: Forgetting::default(),
             lacks_newer: AtomicBool::new(false),
+            sorted_lists: SortedLists::new(dir),
             stopping: AtomicBool::new(false),
         })
     }
@@ -287,6 +291,11 @@ impl Catalog {
     /// If the index cannot be read.
     pub fn domains(&self) -> Result<Vec<DomainName>, StoreError> {
         domains::with_links(&self.view_with_counts(|_| ()).0)
+    }
+
+    /// Stops the thread that sorts lists. Lists that are not kept then stay unsorted.
+    pub fn stop_sorting(&self) {
+        self.sorted_lists.stop();
     }
 
     /// Stops the background threads that count and sign.

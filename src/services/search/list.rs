@@ -3,10 +3,11 @@
 //! By age, links are sorted in the indexes. If the indexes alone decide which links match, counting finds any page
 //! ([`super::counting`]); otherwise candidates are scanned up to a bound ([`super::bounded_scan`]). By code, links are sorted
 //! in the store itself. For any other order, the matching links are sorted for each page if the list is short enough;
-//! otherwise, a scan finds them ([`super::ordered_scan`]).
+//! otherwise, a scan finds them ([`super::ordered_scan`]). A list that no scan finds in time is sorted in the background
+//! ([`super::sorted_lists`]).
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
@@ -14,7 +15,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use super::bounded_scan::{FilterResult, IndexRun, ScanDemand, ScanResult, candidates, union, walk};
 use super::catalog::{Catalog, Tallies};
 use super::filter::LinkFilter;
-use super::ranked_page::{Around, counted_of};
+use super::ranked_page::{Around, count, counted_of};
 use super::search_scan::CandidateScan;
 use super::visits::VisitSource;
 use crate::bridge::LinksAnswer;
@@ -24,9 +25,6 @@ use carom_model::query::{Behind, Cursor, Filter, LinkPosition, ListFailure, List
 use carom_model::visits::tally::VisitCounts;
 use carom_store::links::catalog::{IndexKind, View};
 use carom_store::links::{StoreError, Value};
-
-/// Longest time spent on filtering the most visited links.
-const CANDIDATES_TIME_MAX: Duration = Duration::from_millis(50);
 
 /// Largest number of candidates of a search that are sorted by code; with more of them, all links are scanned in the
 /// order of their codes.
@@ -39,8 +37,8 @@ const CANDIDATES_COUNT_TIME_MAX: Duration = Duration::from_millis(100);
 /// takes 2 to 4 µs. The first pages of a longer list come from the ranking of the most visited links.
 const SCANNED_FIRST_MAX: u64 = if cfg!(test) { 2_600 } else { 100_000 };
 
-/// The most links of which a scan by visits ends in [`carom_limits::LIST_ORDER_TIME_MAX`] also on a slow machine. By descending
-/// visits, a longer list ends with the ranking.
+/// The most links of which a scan ends in [`carom_limits::LIST_ORDER_TIME_MAX`] also on a slow machine. A longer list is sorted
+/// in the background.
 const SCANNED_MAX: u64 = if cfg!(test) { 2_800 } else { 2_000_000 };
 
 /// A query for one page, and the data to answer it from.
@@ -62,6 +60,19 @@ enum SortKey {
     Text(String),
     Bytes(Vec<u8>),
     Number(u64),
+}
+
+impl<'a> Finder<'a> {
+    /// Returns a finder that scans links for at most `time_max`, in any order.
+    pub(super) fn within(
+        catalog: &'a Catalog,
+        visits: &'a dyn VisitSource,
+        query: &'a ListQuery,
+        now_ms: u64,
+        time_max: Duration,
+    ) -> Finder<'a> {
+        Finder { catalog, visits, query, now_ms, time_max, order_time_max: time_max }
+    }
 }
 
 impl Finder<'_> {
@@ -214,14 +225,17 @@ impl Finder<'_> {
                 links.push(link);
             }
         }
-        Ok(Ok(ListPage { links, visits: Vec::new(), page, total, complete: true, next }))
+        Ok(Ok(ListPage { links, visits: Vec::new(), page, total, complete: true, next, sorted_ms: None }))
     }
 
     fn by_code(&self) -> Result<LinksAnswer, StoreError> {
         let (query, filter) = (self.query, &self.query.filter);
         if !filter.scope.is_all() {
-            // The cursor of a scan through all records could name a code of another app.
-            return self.sorted();
+            // The cursor of a walk through all records could name a code of another app.
+            return self.by_key();
+        }
+        if let Some(Cursor { behind: Behind::Sorted(_), .. }) = query.cursor {
+            return self.sorted_in_background();
         }
         let is_all = *filter == Filter::default();
         let ask = |counts: &Tallies| {
@@ -232,9 +246,9 @@ impl Finder<'_> {
         };
         let (view, (total, is_short)) = self.catalog.view_with_counts(ask);
         // The cursor says how its list is made.
-        let is_sorted = query.cursor.as_ref().map_or(is_short, |cursor| matches!(cursor.behind, Behind::Count(_)));
+        let is_sorted = query.cursor.as_ref().map_or(is_short, |cursor| !matches!(cursor.behind, Behind::Code(_)));
         if is_sorted {
-            return self.sorted();
+            return self.sorted()?.map_or_else(|| self.sorted_in_background(), Ok);
         }
         // No signature has the names of domains, so an index must have the links of those that match.
         let has_domains = filter.term_index_keys().is_some();
@@ -242,8 +256,7 @@ impl Finder<'_> {
             has_domains && scan.are_few(&IndexRun::of_dates(filter), CANDIDATES_SORTED_MAX, CANDIDATES_COUNT_TIME_MAX)
         };
         if query.cursor.is_none() && self.scan_by_sections().is_some_and(are_few) {
-            let sorted = self.sorted()?;
-            if sorted.is_ok() {
+            if let Some(sorted) = self.sorted()? {
                 return Ok(sorted);
             }
         }
@@ -277,36 +290,42 @@ impl Finder<'_> {
     }
 
     /// Returns a page in an order that no index has: of all matching links, sorted, or if they are too many, found by a
-    /// scan. By descending visits, the most visited links of all replace a scan that would take long.
+    /// scan, or sorted in the background. By descending visits, the most visited links of all replace a scan that would take
+    /// long.
     fn by_key(&self) -> Result<LinksAnswer, StoreError> {
-        if let Some(Cursor { behind: Behind::Key(..), .. }) = &self.query.cursor {
-            return self.scanned();
+        let scan_len = self.scan_len();
+        let is_scanned = scan_len.is_none_or(|len| len <= SCANNED_MAX);
+        match self.query.cursor.as_ref().map(|cursor| &cursor.behind) {
+            Some(Behind::Sorted(_)) => return self.sorted_in_background(),
+            Some(Behind::Key(..)) => {
+                let page = if is_scanned { self.scanned()? } else { None };
+                return page.map_or_else(|| self.sorted_in_background(), Ok);
+            }
+            _ => {}
         }
-        let (is_ranked, scan_len) = (self.is_most_visited(), self.scan_len());
+        if let Some(page) = self.kept_page()? {
+            return Ok(page);
+        }
+        let is_ranked = self.is_most_visited();
         // If too many match, or nobody has counted them yet, no scan is tried before the ranking.
         let is_all = self.query.filter == Filter::default();
         if is_ranked
             && is_all
             && scan_len.is_none_or(|len| len > SCANNED_FIRST_MAX)
-            && let Some(answer) = self.most_visited(scan_len)?
+            && let Some(page) = self.most_visited()?
         {
-            return Ok(answer);
+            return Ok(page);
         }
-        let mut answer = self.sorted()?;
-        // The ranking has only a part of what a filter selects, so a scan comes first if it is likely to end in time. It also
-        // comes first while the ranking has only a part of all links.
-        let scans_first =
-            !is_ranked || scan_len.is_some_and(|len| len <= SCANNED_MAX) || is_all && !self.visits.ranks_all();
-        if scans_first && answer == Err(ListFailure::TooManyToSort) {
-            answer = self.scanned()?;
+        // The ranking may not know how long the list of a filter is, so a scan comes first if it is likely to end in time.
+        if !self.is_being_sorted() {
+            let sorted = self.sorted()?;
+            let page = if sorted.is_none() && is_scanned { self.scanned()? } else { sorted };
+            if let Some(page) = page {
+                return Ok(page);
+            }
         }
-        if is_ranked && answer == Err(ListFailure::TooManyToSort) {
-            answer = match self.most_visited(None)? {
-                None if !scans_first => self.scanned()?,
-                ranked => ranked.unwrap_or(answer),
-            };
-        }
-        Ok(answer)
+        let ranked = if is_ranked { self.most_visited()? } else { None };
+        ranked.map_or_else(|| self.sorted_in_background(), Ok)
     }
 
     /// True if the most visited links come first.
@@ -315,64 +334,23 @@ impl Finder<'_> {
         order.descending && matches!(order.field, OrderField::Visits | OrderField::NonBotVisits)
     }
 
-    /// Returns the matching links among the most visited ones of all; `None` if no such ranking exists or the page is
-    /// beyond it. If a scan of `scan_len` links is likely to end in time, the list goes on after the ranking.
-    fn most_visited(&self, scan_len: Option<u64>) -> Result<Option<LinksAnswer>, StoreError> {
-        let query = self.query;
-        let (offset, page) = self.sorted_offset();
-        let without_bots = query.order.field == OrderField::NonBotVisits;
-        if offset >= LIST_SORTED_MAX as u64 {
+    /// Returns a page of the matching links among the most visited ones of all; `None` if no such ranking exists or the page
+    /// is beyond it. The list goes on after the ranking.
+    fn most_visited(&self) -> Result<Option<LinksAnswer>, StoreError> {
+        let without_bots = self.query.order.field == OrderField::NonBotVisits;
+        if self.sorted_offset().0 >= LIST_SORTED_MAX as u64 {
             return Ok(None);
         }
         let Some(codes) = self.visits.most_visited(LIST_SORTED_MAX, without_bots)? else { return Ok(None) };
-        let is_all = query.filter == Filter::default();
-        if let Some(total) = scan_len.filter(|len| is_all && *len >= codes.len() as u64) {
-            if !self.visits.ranks_all() {
-                return Ok(None);
-            }
-            if total <= SCANNED_MAX {
-                return self.first_of_all(&codes, total);
-            }
+        if !self.visits.ranks_all() {
+            return Ok(None);
         }
-        let (links, total) = self.among(&codes, usize::try_from(offset).unwrap_or(usize::MAX));
-        let behind = offset.saturating_add(query.per_page as u64);
-        let next = (total > behind).then_some(Cursor {
-            behind: Behind::Count(behind),
-            page: page.saturating_add(1),
-            seen: behind,
-        });
-        // The other links were visited less often or never.
-        Ok(Some(Ok(ListPage { links, visits: Vec::new(), page, total, complete: false, next })))
+        let total = count(self.catalog, &self.query.filter)?;
+        self.first_of_all(&codes, total)
     }
 
-    /// Returns a page of the matching links among `codes`, after the first `shown` of them, and their total number.
-    fn among(&self, codes: &[Code], shown: usize) -> (Vec<Arc<Link>>, u64) {
-        let (view, ()) = self.catalog.view_with_counts(|_| ());
-        let mut link_filter = self.link_filter();
-        let mut link_of = |code: &Code| {
-            let stored = view.get(code).ok().flatten()?;
-            if let FilterResult::Link(link) = link_filter.check_record(*code, &stored, true, None) {
-                Some(link)
-            } else {
-                None
-            }
-        };
-        let per_page = self.query.per_page;
-        if self.query.filter == Filter::default() {
-            // All of them match, except a link that has just expired.
-            let page = codes.iter().skip(shown).take(per_page);
-            return (page.filter_map(link_of).collect(), codes.len() as u64);
-        }
-        let began = Instant::now();
-        // Nearly always, all of them are in memory.
-        let in_time = codes.iter().take_while(|_| began.elapsed() < CANDIDATES_TIME_MAX);
-        let found: Vec<Arc<Link>> = in_time.filter_map(&mut link_of).collect();
-        let total = found.len() as u64;
-        (found.into_iter().skip(shown).take(per_page).collect(), total)
-    }
-
-    /// Sorts all matching links and returns the page.
-    fn sorted(&self) -> Result<LinksAnswer, StoreError> {
+    /// Sorts all matching links and returns the page; `None` if they are too many.
+    fn sorted(&self) -> Result<Option<LinksAnswer>, StoreError> {
         let query = self.query;
         let ask = |counts: &Tallies| {
             let runs = runs(&query.filter, counts);
@@ -384,12 +362,12 @@ impl Finder<'_> {
         };
         let (view, (runs, is_long)) = self.catalog.view_with_counts(ask);
         if is_long {
-            return Ok(Err(ListFailure::TooManyToSort));
+            return Ok(None);
         }
         let all = ScanDemand { skip: 0, count: LIST_SORTED_MAX, time_max: self.time_max };
         let walked = self.walk_by_age(&runs, &view, all, false)?;
         if !walked.complete || walked.matched > LIST_SORTED_MAX as u64 {
-            return Ok(Err(ListFailure::TooManyToSort));
+            return Ok(None);
         }
         let is_by_visits = matches!(query.order.field, OrderField::Visits | OrderField::NonBotVisits);
         let visits = if is_by_visits { self.visits_of(&walked.links)? } else { Vec::new() };
@@ -411,7 +389,7 @@ impl Finder<'_> {
         });
         let shown = links.into_iter().skip(usize::try_from(offset).unwrap_or(usize::MAX)).take(query.per_page);
         let links = shown.map(|(_, link)| link).collect();
-        Ok(Ok(ListPage { links, visits: Vec::new(), page, total, complete: true, next }))
+        Ok(Some(Ok(ListPage { links, visits: Vec::new(), page, total, complete: true, next, sorted_ms: None })))
     }
 
     fn sort_key(&self, link: &Link, visits: VisitCounts) -> SortKey {
@@ -430,7 +408,7 @@ impl Finder<'_> {
     }
 
     /// Returns the number of links before the page that is asked for by number.
-    fn offset(&self) -> u64 {
+    pub(super) fn offset(&self) -> u64 {
         (self.query.page - 1).saturating_mul(self.query.per_page as u64)
     }
 
@@ -438,6 +416,7 @@ impl Finder<'_> {
     pub(super) fn sorted_offset(&self) -> (u64, u64) {
         match &self.query.cursor {
             Some(Cursor { behind: Behind::Count(count), page, .. }) => (*count, *page),
+            Some(Cursor { behind: Behind::Sorted(_), page, seen }) => (*seen, *page),
             _ => (self.offset(), self.query.page),
         }
     }
@@ -461,7 +440,15 @@ impl Finder<'_> {
             page: page.saturating_add(1),
             seen: before.saturating_add(links.len() as u64),
         });
-        Ok(ListPage { links, visits: Vec::new(), page, total: seen.saturating_add(matched), complete, next })
+        Ok(ListPage {
+            links,
+            visits: Vec::new(),
+            page,
+            total: seen.saturating_add(matched),
+            complete,
+            next,
+            sorted_ms: None,
+        })
     }
 }
 

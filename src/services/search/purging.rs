@@ -1,4 +1,4 @@
-//! The removal of purged links from the files of the search index.
+//! The removal of purged links from the files of the search index, and from sorted lists.
 //!
 //! Texts of a deleted link stay in their section, which costs searches nothing but time. For a purge, the section drops
 //! all of its texts. The signing thread signs it again, writes the section file without the old texts, and frees their
@@ -14,11 +14,12 @@ impl Catalog {
         self.forgetting.is_restored() || !self.filters.is_on()
     }
 
-    /// Forgets the texts of deleted links. Returns the number of the request.
+    /// Forgets the texts of deleted links, and all sorted lists. Returns the number of the request.
     pub fn forget_links(&self, links: &[PurgedLink]) -> u64 {
         let keys: Vec<Vec<u8>> = links.iter().map(|link| link.position().to_bytes()).collect();
         self.signatures().purge(&keys);
         let number = self.forgetting.ask();
+        self.sorted_lists.forget();
         self.read_imported_again(links);
         self.filters.wake_signer();
         number
@@ -39,6 +40,9 @@ impl Catalog {
     /// True once the files of the search index have followed a request. Ranges that a search is reading are freed with the
     /// next request.
     pub fn has_forgotten(&self, number: u64) -> bool {
+        if !self.sorted_lists.has_forgotten() {
+            return false;
+        }
         if !self.filters.is_on() {
             // No thread writes the files.
             if let Some(texts) = &self.texts {

@@ -22,8 +22,8 @@ use crate::bridge::{Answer, HostCounts, LinksAnswer, ListQueues, ListRequest, Ma
 use crate::services::threads::pool;
 use crate::services::threads::priority::{Priority, pause_if_due};
 use carom_limits::{
-    ANSWER_TIME_MAX, LIST_ORDER_TIME_MAX, LIST_QUEUE_LEN, LIST_SORTED_MAX, LIST_TIME_MAX, LISTERS, ORDER_QUEUE_LEN,
-    ORDERERS, PURGE_LINKS_MAX, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX, SEARCHERS,
+    ANSWER_TIME_MAX, LIST_ORDER_SPARE_TIME, LIST_ORDER_TIME_MAX, LIST_QUEUE_LEN, LIST_SORTED_MAX, LIST_TIME_MAX,
+    LISTERS, ORDER_QUEUE_LEN, ORDERERS, PURGE_LINKS_MAX, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX, SEARCHERS,
 };
 use carom_model::purge::{EndedPage, EndedPlace, EndedSelector};
 use carom_model::query::{
@@ -64,20 +64,31 @@ pub struct ListerSetup {
 pub fn start(setup: &ListerSetup) -> io::Result<(ListQueues, Vec<JoinHandle<()>>)> {
     let lister = Lister { setup: setup.clone(), robots: Arc::default() };
     let [searcher, orderer] = [lister.clone(), lister.clone()];
-    let (pages, mut threads) =
-        pool::start(Priority::Urgent, "list", LISTERS, LIST_QUEUE_LEN, move |request| lister.answer(request))?;
-    let (searches, more) =
-        pool::start(Priority::Long, "search", SEARCHERS, SEARCH_QUEUE_LEN, move |request| searcher.answer(request))?;
+    let (pages, mut threads) = pool::start(Priority::Urgent, "list", LISTERS, LIST_QUEUE_LEN, move |request| {
+        lister.answer(request, Duration::ZERO)
+    })?;
+    let (searches, more) = pool::start(Priority::Long, "search", SEARCHERS, SEARCH_QUEUE_LEN, move |request| {
+        searcher.answer(request, Duration::ZERO)
+    })?;
     threads.extend(more);
     let order = move |(asked, request): (Instant, ListRequest)| {
         // Otherwise the client has its answer already, and the next ones would wait for nothing.
         if asked.elapsed() < ANSWER_TIME_MAX {
-            orderer.answer(request);
+            orderer.answer(request, order_time(asked.elapsed()));
         }
     };
     let (orders, more) = pool::start(Priority::Long, "order", ORDERERS, ORDER_QUEUE_LEN, order)?;
     threads.extend(more);
     Ok((ListQueues { pages, searches, orders, visits: None, events: None }, threads))
+}
+
+/// Returns how long a scan for a request may take that has waited so long: its client gets an answer in time.
+fn order_time(waited: Duration) -> Duration {
+    #[cfg(feature = "faults")]
+    if crate::services::faults::Faults::from_env().short_scans {
+        return Duration::ZERO;
+    }
+    LIST_ORDER_TIME_MAX.min(ANSWER_TIME_MAX.saturating_sub(waited + LIST_ORDER_SPARE_TIME))
 }
 
 /// Lines of a `robots.txt`, and the number of changes of crawlable links when they were made.
@@ -91,11 +102,12 @@ struct Lister {
 }
 
 impl Lister {
-    fn answer(&self, request: ListRequest) {
+    /// Answers a request. A scan for a list in an order without an index takes at most `order_time_max`.
+    fn answer(&self, request: ListRequest, order_time_max: Duration) {
         self.setup.stats.store_selects.add_shared(1);
         let catalog = &self.setup.catalog;
         match request {
-            ListRequest::Links(query, ticket) => self.reply(ticket, self.links(&query)),
+            ListRequest::Links(query, ticket) => self.reply(ticket, self.links(&query, order_time_max)),
             ListRequest::Tags(query, ticket) => self.reply(ticket, self.tags(&query)),
             ListRequest::Crawlable(domain, ticket) => self.reply(ticket, self.crawlable(domain).map(Ok)),
             ListRequest::Counts(filters, ticket) => {
@@ -131,11 +143,10 @@ impl Lister {
         self.setup.mailboxes.answer(ticket, answer);
     }
 
-    fn links(&self, query: &ListQuery) -> Result<LinksAnswer, StoreError> {
+    fn links(&self, query: &ListQuery, order_time_max: Duration) -> Result<LinksAnswer, StoreError> {
         let time_max = if query.is_by_index() { LIST_TIME_MAX } else { SEARCH_TIME_MAX };
         let ListerSetup { catalog, visits, .. } = &self.setup;
-        Finder { catalog, visits: &**visits, query, now_ms: unix_ms(), time_max, order_time_max: LIST_ORDER_TIME_MAX }
-            .find()
+        Finder { order_time_max, ..Finder::within(catalog, &**visits, query, unix_ms(), time_max) }.find()
     }
 
     fn tags(&self, query: &TagQuery) -> Result<TagsAnswer, StoreError> {
@@ -196,7 +207,7 @@ impl Lister {
             }
         }
         let total = links.len() as u64;
-        Ok(ListPage { links, visits, page: 1, total, complete: false, next: None })
+        Ok(ListPage { links, visits, page: 1, total, complete: false, next: None, sorted_ms: None })
     }
 
     /// Returns links that have ended before, as many as can be found in the time of a search. The sources come in this
@@ -261,5 +272,79 @@ impl Lister {
         let lines: Arc<str> = lines.into();
         made.insert((changes, Arc::clone(&lines)));
         Ok(lines)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use super::*;
+    use crate::bridge::{Reply, ToCore};
+    use crate::services::search::tests::{CatalogModel, numbered};
+    use crate::services::testing::TestNode;
+    use carom_model::query::{OrderField, SortOrder};
+    use carom_model::visits::tally::VisitCounts;
+    use carom_shards::{Code, CoreId};
+
+    /// Visits that threads of orders cannot read as long as the lock is held.
+    struct HeldVisits(Mutex<()>);
+
+    impl VisitSource for HeldVisits {
+        fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
+            if std::thread::current().name().is_some_and(|name| name.starts_with("order-")) {
+                drop(self.0.lock().unwrap_or_else(PoisonError::into_inner));
+            }
+            Ok(vec![VisitCounts::default(); codes.len()])
+        }
+    }
+
+    #[test]
+    fn scan_ends_before_its_client_gets_503() {
+        let (ms, whole) = (Duration::from_millis, LIST_ORDER_TIME_MAX);
+        assert_eq!(order_time(Duration::ZERO), whole);
+        assert_eq!(order_time(ms(1_000)), whole);
+        assert_eq!(order_time(ANSWER_TIME_MAX - LIST_ORDER_SPARE_TIME - ms(700)), ms(700));
+        assert_eq!(order_time(ANSWER_TIME_MAX - ms(1)), Duration::ZERO);
+    }
+
+    #[test]
+    fn long_orders_delay_no_search() {
+        let (model, dir) = (CatalogModel::with_signatures(0), tempfile::tempdir().unwrap());
+        model.commit((0..20).map(numbered));
+        let (node, visits) = (TestNode::new(dir.path(), 1), Arc::new(HeldVisits(Mutex::default())));
+        let held = visits.0.lock().unwrap();
+        let setup = ListerSetup {
+            catalog: Arc::clone(&model.catalog),
+            visits: Arc::clone(&visits) as Arc<_>,
+            mailboxes: node.mailboxes.clone(),
+            stats: Arc::clone(&node.stats),
+        };
+        let (queues, threads) = start(&setup).unwrap();
+        let request = |field: OrderField, term: Option<&str>, token: u64| {
+            let filter = Filter { term: term.map(str::to_owned), ..Filter::default() };
+            let order = SortOrder { field, descending: false };
+            let query = ListQuery { filter, order, page: 1, per_page: 10, cursor: None, asker: None };
+            ListRequest::Links(Box::new(query), Ticket::new(CoreId(0), token))
+        };
+        let next = || {
+            let ToCore::Reply { token, reply: Reply::Links(page) } = node.next_mail() else { panic!("no page") };
+            (token, page.unwrap().total)
+        };
+        for token in 0..2 * ORDERERS as u64 {
+            queues.orders.send((Instant::now(), request(OrderField::Visits, None, token))).unwrap();
+        }
+        queues.searches.send(request(OrderField::DateCreated, Some("c00001"), 100)).unwrap();
+        assert_eq!(next(), (100, 10));
+        queues.pages.send(request(OrderField::DateCreated, None, 101)).unwrap();
+        assert_eq!(next(), (101, 20));
+        drop(held);
+        let mut ordered: Vec<(u64, u64)> = (0..2 * ORDERERS).map(|_| next()).collect();
+        ordered.sort_unstable();
+        assert_eq!(ordered, [(0, 20), (1, 20), (2, 20), (3, 20)]);
+        drop(queues);
+        for thread in threads {
+            thread.join().unwrap();
+        }
     }
 }

@@ -2,8 +2,8 @@
 //! cursor, before, during and after the count.
 
 mod model;
+mod ranking;
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +14,7 @@ use proptest::prelude::*;
 use super::catalog::Tallies;
 use super::counting::{count_first, count_part};
 use super::filter_builder::work_once;
-use super::list::Finder;
 use super::ranked_page::count;
-use super::visits::VisitSource;
 use super::{IndexedChange, start_signing};
 use crate::services::testing::sleeps_of;
 use crate::services::threads::priority::Priority;
@@ -25,12 +23,15 @@ use carom_model::access::{AppName, Scope};
 use carom_model::domains::DomainName;
 use carom_model::link::labels::Tags;
 use carom_model::link::{Link, Origin, record};
-use carom_model::query::{Cursor, Filter, LinkPosition, ListFailure, ListQuery, OrderField, SortOrder};
+use carom_model::query::{Filter, LinkPosition, ListFailure, ListQuery, OrderField, SortOrder};
 use carom_model::testing::{link, newer_record};
 use carom_store::links::catalog::{IndexEntry, IndexKind, Marks};
 
-pub(super) use model::{CatalogModel, any_change, numbered, saved};
-use model::{DOMAINS, DamagedAt, Ranked, Tied, any_filter, any_order, code, codes, domain_id, many, query};
+pub(super) use model::{ByCode, CatalogModel, any_change, any_filter, any_order, numbered, saved};
+use model::{DOMAINS, code, codes, domain_id, many, query};
+
+/// The answer for a list that waits to be sorted in the background.
+pub(super) const SORTING: ListFailure = ListFailure::Sorting { percent: 0, retry_s: 1 };
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
@@ -200,134 +201,17 @@ fn long_lists_say_what_they_do_not_know_and_go_on() {
     for (filter, field) in [(Filter::default(), OrderField::LongUrl), (search.filter, OrderField::Visits)] {
         for descending in [false, true] {
             model.check(&filter, SortOrder { field, descending }, 490);
-            let hurried = ListQuery { order: SortOrder { field, descending }, ..query(filter.clone(), field) };
-            assert_eq!(model.find_within(&hurried, Duration::ZERO), Err(ListFailure::TooManyToSort));
         }
+        // A list that takes too long is sorted in the background.
+        let hurried = model.find_within(&query(filter, field), Duration::ZERO);
+        assert!(matches!(hurried, Err(ListFailure::Sorting { .. })), "{hurried:?}");
     }
-    let deep = ListQuery { page: 502, ..query(Filter::default(), OrderField::Title) };
-    assert_eq!(model.find(&deep), Err(ListFailure::TooDeep));
-    // If more links match than can be sorted, the list has those among the most visited of all.
-    let ranked = Ranked([9, 4, 7, 2, 8].map(|number| Code::parse(format!("c{number:06}").as_bytes()).unwrap()).into());
-    let ranking = |filter: &Filter, page: u64| {
-        let query = ListQuery { per_page: 2, page, ..query(filter.clone(), OrderField::Visits) };
-        // A search with no time cannot sort its matches.
-        let time_max = Duration::ZERO;
-        let finder = Finder {
-            catalog: &model.catalog,
-            visits: &ranked,
-            query: &query,
-            now_ms: 50,
-            time_max,
-            order_time_max: time_max,
-        };
-        let Ok(found) = finder.find().unwrap() else { panic!("{query:?}") };
-        assert!(!found.complete);
-        let shown: Vec<String> = codes(&found).iter().map(Code::to_string).collect();
-        (shown, found.total, found.next.is_some())
-    };
-    let of = |numbers: &[u32], total: u64, more: bool| {
-        (numbers.iter().map(|number| format!("c{number:06}")).collect::<Vec<_>>(), total, more)
-    };
-    let all_links = Filter::default();
-    assert_eq!((ranking(&all_links, 1), ranking(&all_links, 3)), (of(&[9, 4], 5, true), of(&[8], 5, false)));
-    let even = Filter { term: Some("c".to_owned()), tags: vec!["even".to_owned()], ..Filter::default() };
-    assert_eq!((ranking(&even, 1), ranking(&even, 2)), (of(&[4, 2], 3, true), of(&[8], 3, false)));
+    let deep = model.find(&ListQuery { page: 502, ..query(Filter::default(), OrderField::Title) });
+    assert!(matches!(deep, Err(ListFailure::Sorting { .. })), "{deep:?}");
     let half = Filter { tags: vec!["odd".to_owned()], ..Filter::default() };
     assert_eq!(model.page(&query(half.clone(), OrderField::Title)).total, all / 2);
     model.check(&half, SortOrder { field: OrderField::ShortCode, descending: true }, 490);
     model.check(&Filter::default(), SortOrder { field: OrderField::ShortCode, descending: false }, 490);
-}
-
-/// Reads six pages of 490 links by descending visits. Returns the links by page number, and those by cursor.
-fn most_visited_first(model: &CatalogModel, visits: &dyn VisitSource) -> (Vec<Code>, Vec<Code>) {
-    let all = model.links.borrow().len() as u64;
-    let find = |page: u64, cursor: Option<Cursor>| {
-        let query = query(Filter::default(), OrderField::Visits);
-        let query = ListQuery { per_page: 490, page, cursor, ..query };
-        let time_max = Duration::from_secs(60);
-        let finder =
-            Finder { catalog: &model.catalog, visits, query: &query, now_ms: 50, time_max, order_time_max: time_max };
-        finder.find().unwrap().unwrap()
-    };
-    let (mut by_number, mut by_cursor, mut cursor) = (Vec::new(), Vec::new(), None);
-    for page in 1..=6 {
-        let of_number = find(page, None);
-        assert_eq!((of_number.total, of_number.complete), (all, true));
-        assert_eq!(of_number.next.is_some(), page < 6);
-        by_number.extend(codes(&of_number));
-        let of_cursor = find(1, cursor.take());
-        assert_eq!((of_cursor.total, of_cursor.page), (all, page));
-        by_cursor.extend(codes(&of_cursor));
-        cursor = of_cursor.next;
-    }
-    assert_eq!(cursor, None);
-    (by_number, by_cursor)
-}
-
-#[test]
-fn lists_by_visits_go_on_behind_the_ranking() {
-    // A scan finds each page of the first list; the ranking has the first pages of the second one.
-    for all in [2_550, 2_700] {
-        let model = counted(all);
-        let expected = model.expected(&Filter::default(), SortOrder { field: OrderField::Visits, descending: true });
-        let found = most_visited_first(&model, &Ranked(expected.clone()));
-        assert_eq!(found, (expected.clone(), expected));
-    }
-}
-
-#[test]
-fn links_with_equal_visits_are_listed_once() {
-    // The last list is too long for a scan to follow the ranking. But while the ranking has few links, a scan is all there is.
-    for (links, ranks_all) in [(2_700, true), (2_700, false), (2_900, false)] {
-        let mut numbers: Vec<u64> = (0..links).collect();
-        numbers.sort_by_key(|number| Reverse((Tied::visits_of(*number), *number)));
-        let expected: Vec<Code> = numbers.into_iter().map(|number| numbered(number).0).collect();
-        let found = most_visited_first(&counted(links as usize), &Tied { links, ranks_all });
-        assert_eq!(found, (expected.clone(), expected), "{links} {ranks_all}");
-    }
-}
-
-#[test]
-fn damaged_visits_of_a_link_leave_other_pages() {
-    // A scan finds the page of the first list, the ranking that of the second one.
-    for all in [2_550, 2_700] {
-        let model = counted(all);
-        let (query, time_max) = (query(Filter::default(), OrderField::Visits), Duration::from_secs(60));
-        let mut expected = model.expected(&query.filter, query.order);
-        let ranking = Ranked(expected.clone());
-        // The link comes last, as one without visits.
-        let visits = &DamagedAt { code: expected.remove(0), ranking };
-        let finder =
-            Finder { catalog: &model.catalog, visits, query: &query, now_ms: 50, time_max, order_time_max: time_max };
-        let page = finder.find().unwrap().unwrap();
-        assert_eq!((page.total, codes(&page)), (all as u64, expected[..10].to_vec()));
-    }
-}
-
-#[test]
-fn lists_too_long_to_scan_end_with_the_ranking() {
-    let model = counted(2_900);
-    let mut query = query(Filter::default(), OrderField::Visits);
-    query.order.descending = true;
-    let ranked = Ranked(model.expected(&query.filter, query.order));
-    let last = ListQuery { per_page: 500, page: 5, ..query };
-    let time_max = Duration::from_secs(60);
-    let finder = Finder {
-        catalog: &model.catalog,
-        visits: &ranked,
-        query: &last,
-        now_ms: 50,
-        time_max,
-        order_time_max: time_max,
-    };
-    let page = finder.find().unwrap().unwrap();
-    assert_eq!((page.total, page.complete, page.next.is_some()), (LIST_SORTED_MAX as u64, false, false));
-    assert_eq!(codes(&page), ranked.0[2_000..2_500]);
-    // The last page need not be full.
-    let last = ListQuery { per_page: 490, page: 6, ..last.clone() };
-    let page = Finder { query: &last, ..finder }.find().unwrap().unwrap();
-    assert_eq!((page.total, page.complete, page.next.is_some()), (LIST_SORTED_MAX as u64, false, false));
-    assert_eq!(codes(&page), ranked.0[2_450..2_500]);
 }
 
 #[test]
@@ -345,7 +229,7 @@ fn long_lists_of_a_tag_are_sorted_by_its_entries() {
     let both = Filter { tags: vec!["odd".to_owned(), "even".to_owned()], all_tags: true, ..Filter::default() };
     let hurried = query(both, OrderField::LongUrl);
     assert_eq!(model.page(&hurried).total, 0);
-    assert_eq!(model.find_within(&hurried, Duration::ZERO), Err(ListFailure::TooManyToSort));
+    assert_eq!(model.find_within(&hurried, Duration::ZERO), Err(SORTING));
 }
 
 /// Returns a model of as many links, which have been counted.
@@ -355,6 +239,24 @@ fn counted(links: usize) -> CatalogModel {
         while count_part(&model.catalog, kind, 999, || {}).unwrap() {}
     }
     model
+}
+
+#[test]
+fn long_lists_of_an_app_are_sorted_by_code() {
+    let model = CatalogModel::new();
+    let of_app = |number: u64| {
+        let (code, link) = numbered(number);
+        let mut link = link.unwrap();
+        link.labels.app = AppName::parse(if number.is_multiple_of(2) { "a" } else { "b" }).ok();
+        // In the opposite order of the codes.
+        link.created_ms = 9_000 - number;
+        (code, Some(link))
+    };
+    model.commit((0..2 * LIST_SORTED_MAX as u64 + 100).map(of_app));
+    let filter = Filter { scope: Scope::of_app(AppName::parse("a").unwrap()), ..Filter::default() };
+    for descending in [false, true] {
+        model.check(&filter, SortOrder { field: OrderField::ShortCode, descending }, 490);
+    }
 }
 
 #[test]
@@ -430,7 +332,7 @@ fn a_search_that_takes_too_long_goes_on_with_the_next_request() {
         assert_eq!(model.find_within(&beyond, Duration::ZERO), Err(ListFailure::TooDeep));
     }
     let sorted = query(rare, OrderField::Title);
-    assert_eq!(model.find_within(&sorted, Duration::ZERO), Err(ListFailure::TooManyToSort));
+    assert_eq!(model.find_within(&sorted, Duration::ZERO), Err(SORTING));
 }
 
 #[test]

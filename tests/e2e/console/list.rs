@@ -263,3 +263,34 @@ fn selecting_keeps_rows_in_place_on_a_phone() {
     assert_eq!(browser.value(FIRST_ROW), usual);
     console.close();
 }
+
+/// Script: answers each list of links with a refusal as long as `window.sorting` holds one.
+const WITH_SORTING: &str = "(() => {
+    const real = window.fetch;
+    window.fetch = (path, options) => window.sorting && String(path).startsWith('/rest/v3/short-urls?')
+        ? Promise.resolve(Response.json(window.sorting, { status: 503 }))
+        : real(path, options);
+})()";
+
+/// A list that the node sorts in the background appears without a click.
+#[test]
+fn sorted_list_appears_by_itself() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("first", TARGET);
+    browser.go(&at(node, "links"));
+    says(browser, ".list-status", "1 link");
+    browser.value(WITH_SORTING);
+    browser.value(
+        "window.sorting = { status: 503, title: 'Temporarily unavailable', detail: '', sortedPercent: 41, retryAfter: 1 }",
+    );
+    browser.click("th.col-visits button");
+    says(browser, "main", "Sorting a long list: 41% done");
+    browser.is_accessible();
+    browser.value("window.sorting.sortedPercent = 87");
+    says(browser, "main", "Sorting a long list: 87% done");
+    browser.value("window.sorting = null");
+    says(browser, ".list-status", "1 link");
+    says(browser, "tbody", "first");
+    console.close();
+}

@@ -5,4 +5,5 @@ mod compression;
 mod export;
 mod queries;
 mod search;
+mod sorted;
 mod tags;

@@ -63,6 +63,7 @@ const THREADS: &[(&str, i32, bool)] = &[
     ("sign", 19, true),
     ("signals", 0, false),
     ("snapshots", 19, true),
+    ("sort", 10, true),
     ("store-fetch-", 0, false),
     ("store-pages-", 10, true),
     ("store-read-", 0, false),
@@ -154,7 +155,8 @@ fn threads_have_their_priorities() {
         let setup = Setup::new(&dir.path().join("data")).cores(cores).env("CAROM_VISITS_LOG", "on");
         let log = dir.path().join("access.log");
         let node = setup.env("CAROM_ACCESS_LOG_FILE", log.to_str().unwrap()).env("CAROM_EVENTS_LOG", "on").start();
-        let names = ["sign", "count", "count-log", "pulse", "data-dir", "expire", "image", "events", "store-write"];
+        let names =
+            ["sign", "sort", "count", "count-log", "pulse", "data-dir", "expire", "image", "events", "store-write"];
         check(&node, &names, allowed, free);
         check(&node, &["access-log", "visit-log", "visit-query", "purge", "replenish", "search-"], allowed, free);
     });

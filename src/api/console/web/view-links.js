@@ -24,6 +24,9 @@ import { actions, list as text, opener } from "./strings-links.js";
 import { common, pages, sharedHome } from "./strings-shell.js";
 import { toast, toastError } from "./toast.js";
 
+/** The longest wait before a list that the node sorts is asked for again, in seconds. */
+const SORTING_ASKED_S = 5;
+
 export async function show(main, context) {
   if (!hasAllLinks()) {
     showOpener(main, context);
@@ -144,8 +147,8 @@ class LinkList {
     this.line.scrollIntoView({ block: "start" });
   }
 
-  /** Loads the page; the old rows stay until the new ones are there. */
-  async load() {
+  /** Loads the page; the old rows stay until the new ones are there, and so does what is shown while the node sorts the list. */
+  async load({ isSorting = false } = {}) {
     this.request?.abort();
     const request = new AbortController();
     this.request = request;
@@ -153,7 +156,7 @@ class LinkList {
     this.bar.set(this.filter);
     this.table.setSort(this.filter.sort);
     this.table.setBusy(true);
-    if (this.links.length === 0) {
+    if (this.links.length === 0 && !isSorting) {
       this.table.showSkeleton();
       this.pager.hide();
     }
@@ -207,7 +210,7 @@ class LinkList {
   showCount() {
     const { page } = this;
     const leaving = this.links.filter(isBeingDeleted).length;
-    const found = page.isExact ? text.found(page.total, leaving) : this.isRanked(page) ? text.foundRanked(page.total) : text.foundPart(page.total);
+    const found = page.isExact ? text.found(page.total, leaving) : this.isRanked() ? text.foundRanked(page.total) : text.foundPart(page.total);
     setText(this.status, found);
     this.status.title = text.took(page.millis);
   }
@@ -232,9 +235,9 @@ class LinkList {
     }
   }
 
-  /** Whether these are not all, but those among the links of the node that are followed most: it does not sort more by visits. */
-  isRanked(page) {
-    return this.filter.sort === "visits-DESC" && !page.isExact;
+  /** Whether the node takes the first pages from a ranking, and counts the links only for the pages behind it. */
+  isRanked() {
+    return this.filter.sort === "visits-DESC";
   }
 
   newestFirst() {
@@ -246,9 +249,6 @@ class LinkList {
   }
 
   nothing(page) {
-    if (this.isRanked(page)) {
-      return this.tooMany();
-    }
     const { from, to } = this.filter;
     if (from !== "" && to !== "" && from > to) {
       return emptyState(text.datesSwapped, text.datesSwappedText, button(text.swapDates, () => this.change({ from: to, to: from }, {}), { "data-action": "swap-dates" }));
@@ -265,8 +265,11 @@ class LinkList {
     return iconState("links", text.empty, text.emptyText, button(text.create, () => createDialog(), { kind: "primary", "data-action": "first-link" }), pageLink("/admin/import", text.import, { class: "button" }));
   }
 
-  tooMany() {
-    return emptyState(text.tooMany, text.tooManyText, this.newestFirst());
+  /** Shows how far the node has sorted the list, and asks again when it may be done. */
+  showSorting({ problem, retryAfter }, request) {
+    this.table.showNothing(emptyState(text.sorting(problem.sortedPercent), text.sortingText, this.newestFirst()));
+    const timer = setTimeout(() => this.load({ isSorting: true }), 1_000 * Math.min(retryAfter, SORTING_ASKED_S));
+    request.signal.addEventListener("abort", () => clearTimeout(timer), { once: true });
   }
 
   showError(error, request) {
@@ -278,7 +281,11 @@ class LinkList {
     this.table.setBusy(false);
     setText(this.status, "");
     fill(this.further);
-    this.table.showNothing(error.fields?.includes("orderBy") ? this.tooMany() : errorState(error, () => this.load()));
+    if (error.problem?.sortedPercent === undefined) {
+      this.table.showNothing(errorState(error, () => this.load()));
+    } else {
+      this.showSorting(error, request);
+    }
     this.pager.set({ page: this.cursors.length, hasNext: false, isEmpty: false, links: 0, size: this.filter.size });
   }
 

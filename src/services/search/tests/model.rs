@@ -32,7 +32,7 @@ use carom_model::visits::tally::VisitCounts;
 use carom_store::links::{Links, StoreError};
 
 /// Visits whose numbers follow from the code of a link.
-pub(super) struct ByCode;
+pub(in crate::services::search) struct ByCode;
 
 impl VisitSource for ByCode {
     fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
@@ -42,7 +42,7 @@ impl VisitSource for ByCode {
 
 impl ByCode {
     /// Returns the visits of a link. The more it has, the larger is the share of bots.
-    pub(super) fn of(code: &Code) -> VisitCounts {
+    pub(in crate::services::search) fn of(code: &Code) -> VisitCounts {
         let total = u64::from(code.packed()[0] & 7);
         VisitCounts { total: total + 7, bots: 2 * total }
     }
@@ -182,24 +182,15 @@ impl CatalogModel {
     }
 
     pub(super) fn find_within(&self, query: &ListQuery, time_max: Duration) -> LinksAnswer {
-        Finder { catalog: &self.catalog, visits: &ByCode, query, now_ms: 50, time_max, order_time_max: time_max }
-            .find()
-            .unwrap()
+        Finder::within(&self.catalog, &ByCode, query, 50, time_max).find().unwrap()
     }
 
     /// Answers a query on a thread of this priority, by a scan of all links if `scans`. Returns how often the thread slept.
     pub(super) fn sleeps_of_find(&self, priority: Priority, query: ListQuery, scans: bool) -> u64 {
         let (catalog, time_max) = (Arc::clone(&self.catalog), Duration::from_secs(60));
         sleeps_of(priority, move || {
-            let finder = Finder {
-                catalog: &catalog,
-                visits: &ByCode,
-                query: &query,
-                now_ms: 50,
-                time_max,
-                order_time_max: time_max,
-            };
-            let found = if scans { finder.scanned() } else { finder.find() };
+            let finder = Finder::within(&catalog, &ByCode, &query, 50, time_max);
+            let found = if scans { finder.scanned().map(Option::unwrap) } else { finder.find() };
             assert!(found.unwrap().is_ok());
         })
     }
@@ -212,7 +203,7 @@ impl CatalogModel {
     }
 
     /// Returns the expected list, computed from the definition.
-    pub(super) fn expected(&self, filter: &Filter, order: SortOrder) -> Vec<Code> {
+    pub(in crate::services::search) fn expected(&self, filter: &Filter, order: SortOrder) -> Vec<Code> {
         let links = self.links.borrow();
         let has_term = |link: &Link, term: &str| {
             let texts =
@@ -277,7 +268,7 @@ impl CatalogModel {
         let mut pages = expected.chunks(per_page);
         for page in 1..=(total / per_page as u64 + 2) {
             let wanted = pages.next().unwrap_or_default();
-            let query = ListQuery { filter: filter.clone(), order, page, per_page, cursor: None };
+            let query = ListQuery { filter: filter.clone(), order, page, per_page, cursor: None, asker: None };
             let by_number = self.page(&query);
             assert_eq!(codes(&by_number), wanted, "page {page} of {filter:?} by {order:?}");
             assert_eq!((by_number.page, by_number.total, by_number.complete), (page, total, true), "{query:?}");
@@ -340,7 +331,7 @@ pub(super) fn any_domains() -> impl Strategy<Value = Option<Vec<usize>>> {
     proptest::option::weighted(0.3, some)
 }
 
-pub(super) fn any_filter() -> impl Strategy<Value = Filter> {
+pub(in crate::services::search) fn any_filter() -> impl Strategy<Value = Filter> {
     let term = proptest::option::weighted(
         0.4,
         proptest::sample::select(&["x", "b", "7.ex", "//5.example", "xxxxy", "none"][..]).prop_map(str::to_owned),
@@ -391,7 +382,7 @@ pub(super) fn any_filter() -> impl Strategy<Value = Filter> {
     )
 }
 
-pub(super) fn any_order() -> impl Strategy<Value = SortOrder> {
+pub(in crate::services::search) fn any_order() -> impl Strategy<Value = SortOrder> {
     use OrderField::{DateCreated, LongUrl, NonBotVisits, ShortCode, Title, Visits};
     let field = prop_oneof![4 => Just(DateCreated), 2 => Just(ShortCode), 1 => prop_oneof![Just(LongUrl), Just(Title), Just(Visits), Just(NonBotVisits)]];
     (field, any::<bool>()).prop_map(|(field, descending)| SortOrder { field, descending })
@@ -427,5 +418,5 @@ pub(in crate::services::search) fn numbered(number: u64) -> (Code, Option<Link>)
 }
 
 pub(super) fn query(filter: Filter, field: OrderField) -> ListQuery {
-    ListQuery { filter, order: SortOrder { field, descending: true }, page: 1, per_page: 10, cursor: None }
+    ListQuery { filter, order: SortOrder { field, descending: true }, page: 1, per_page: 10, cursor: None, asker: None }
 }
