@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::api_client::JSON;
-use crate::support::browser::{Browser, ENTER, PHONE, SCREEN};
+use crate::support::browser::{Browser, ENTER, SCREEN};
 use crate::support::console::{
     OpenConsole, TARGET, at, enter_key, lacks, open_node, press, press_in_menu, says, shows, sign_in_elsewhere,
 };
@@ -272,80 +272,6 @@ fn destinations_without_a_scheme_get_one() {
     lacks(browser, "dialog .error:not([hidden])");
     press(browser, "dialog", "submit");
     says(browser, "dialog .created + p", "https://nothing.example:8080/page");
-    console.close();
-}
-
-/// The field that says when the link of a form expires.
-const EXPIRES: &str = "dialog select[name=expires]";
-
-/// New links and existing ones expire by default, never, or on a date that must be there.
-#[test]
-fn links_expire_never_or_on_a_date() {
-    let console = OpenConsole::open();
-    let OpenConsole { node, browser, .. } = &console;
-    let until = || node.wire().get(&format!("{SHORT_URLS}/lasting")).json()["meta"]["validUntil"].clone();
-    browser.go(&at(node, "links"));
-    press(browser, "main", "new-link");
-    browser.fill("dialog input[name=longUrl]", TARGET);
-    browser.fill("dialog input[name=customSlug]", "lasting");
-    browser.choose(EXPIRES, "never");
-    press(browser, "dialog", "submit");
-    says(browser, "dialog .created-times", "Never expires.");
-    assert_eq!(until(), json!(null));
-    browser.go(&at(node, "links/lasting"));
-    press(browser, "main", "edit");
-    shows(browser, "dialog select[name=expires]");
-    browser.choose(EXPIRES, "date");
-    press(browser, "dialog", "submit");
-    shows(browser, "dialog input[name=validUntil][aria-invalid]");
-    browser.is_accessible();
-    browser.value("document.querySelector('dialog input[name=validUntil]').value = '2099-01-02T03:04'");
-    press(browser, "dialog", "submit");
-    wait_until("an expiry", || until().is_string());
-    says(browser, "main", "2099");
-    press(browser, "main", "edit");
-    shows(browser, "dialog select[name=expires]");
-    browser.choose(EXPIRES, "never");
-    press(browser, "dialog", "submit");
-    wait_until("no expiry", || until().is_null());
-    console.close();
-}
-
-/// The expiry of many links is set at once, and put back to what each of them had.
-#[test]
-fn chosen_links_get_one_expiry() {
-    let console = OpenConsole::open();
-    let OpenConsole { node, browser, .. } = &console;
-    let until = |code: &str| node.wire().get(&format!("{SHORT_URLS}/{code}")).json()["meta"]["validUntil"].clone();
-    let fields = json!({"longUrl": TARGET, "customSlug": "dated", "validUntil": "2098-01-02T00:00:00Z"});
-    assert_eq!(node.wire().create(&fields).status, 200);
-    node.wire().shorten_as("usual", TARGET);
-    let before = [until("dated"), until("usual")];
-    browser.live_in("UTC");
-    browser.go(&at(node, "links"));
-    says(browser, "tbody", "dated");
-    browser.value("document.querySelector('thead input').click()");
-    press(browser, "main", "set-expiry");
-    // A date must be there, and none is taken away by a key alone.
-    press(browser, "dialog", "submit");
-    shows(browser, "dialog input[name=validUntil][aria-invalid]");
-    browser.is_accessible();
-    browser.value("document.querySelector('dialog input[name=validUntil]').value = '2099-03-04T05:06'");
-    press(browser, "dialog", "submit");
-    says(browser, ".toast", "2 links set to expire");
-    wait_until("one expiry", || {
-        [until("dated"), until("usual")].iter().all(|at| at.to_string().contains("2099-03-04T05:06"))
-    });
-    says(browser, "tbody", "2099");
-    press(browser, ".toast", "undo");
-    wait_until("the old expiries", || [until("dated"), until("usual")] == before);
-    press(browser, "main", "set-expiry");
-    browser.choose(EXPIRES, "never");
-    press(browser, "dialog", "submit");
-    wait_until("no expiry", || until("dated").is_null() && until("usual").is_null());
-    browser.resize(PHONE);
-    browser.fits();
-    browser.fits_fingers();
     console.close();
 }
 

@@ -2,6 +2,7 @@
 
 mod analytics;
 mod browser;
+mod expiry;
 mod hosts;
 mod imports;
 mod links;

@@ -31,7 +31,7 @@ const lifetimeText = (seconds) => (seconds % DAY_SECONDS === 0 ? count(seconds /
 
 /**
  * The field for the expiry `validUntil`: never or on a date, and for new links also after the default `lifetime` in seconds: `null`
- * if that is never, `undefined` if it is unknown. `check()` throws if the date is missing.
+ * if that is never, `undefined` if it is unknown. `check()` throws if the date is missing, or is new and past: a link that has expired is soon deleted.
  */
 export function expiryField(validUntil, { isNew, lifetime }) {
   const { never, date: onDate, usual } = text.expiresChoices;
@@ -39,6 +39,7 @@ export function expiryField(validUntil, { isNew, lifetime }) {
   const options = isNew && lifetime !== null ? [["default", usual(lifetime && lifetimeText(lifetime))], ...choices] : choices;
   const kind = field({ name: "expires", label: text.expires, type: "select", options, value: validUntil ? "date" : options[0][0], hint: " " });
   const date = field({ name: "validUntil", label: text.expiresAt, type: "datetime-local", value: toLocalInput(validUntil), hint: text.zone(zoneName()), read: fromLocalInput });
+  const atFirst = date.value();
   const isOnDate = () => kind.value() === "date";
   const show = (starts = "") => {
     date.element.hidden = !isOnDate();
@@ -60,8 +61,11 @@ export function expiryField(validUntil, { isNew, lifetime }) {
       date.setError(isOnDate() ? said : null);
     },
     check() {
-      if (isOnDate() && date.value() === null) {
-        throw Object.assign(new Error(text.dateMissing), { reasons: [["validUntil", text.dateMissing]] });
+      const until = isOnDate() ? date.value() : undefined;
+      const isPast = until !== atFirst && Date.parse(until) <= Date.now();
+      const reason = until === null ? text.dateMissing : isPast && text.datePast;
+      if (reason) {
+        throw Object.assign(new Error(reason), { reasons: [["validUntil", reason]] });
       }
     },
   };

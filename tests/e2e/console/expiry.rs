@@ -1,0 +1,101 @@
+//! The expiry of links in the console: of a new link, of an existing one, and of many.
+
+use serde_json::json;
+
+use crate::support::browser::PHONE;
+use crate::support::console::{OpenConsole, TARGET, at, press, says, shows};
+use crate::support::http::SHORT_URLS;
+use crate::support::node::wait_until;
+
+/// The field that says when the link of a form expires.
+const EXPIRES: &str = "dialog select[name=expires]";
+
+/// New links and existing ones expire by default, never, or on a date that must be there.
+#[test]
+fn links_expire_never_or_on_a_date() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    let until = || node.wire().get(&format!("{SHORT_URLS}/lasting")).json()["meta"]["validUntil"].clone();
+    browser.go(&at(node, "links"));
+    press(browser, "main", "new-link");
+    browser.fill("dialog input[name=longUrl]", TARGET);
+    browser.fill("dialog input[name=customSlug]", "lasting");
+    browser.choose(EXPIRES, "never");
+    press(browser, "dialog", "submit");
+    says(browser, "dialog .created-times", "Never expires.");
+    assert_eq!(until(), json!(null));
+    browser.go(&at(node, "links/lasting"));
+    press(browser, "main", "edit");
+    shows(browser, "dialog select[name=expires]");
+    browser.choose(EXPIRES, "date");
+    press(browser, "dialog", "submit");
+    shows(browser, "dialog input[name=validUntil][aria-invalid]");
+    browser.is_accessible();
+    browser.value("document.querySelector('dialog input[name=validUntil]').value = '2099-01-02T03:04'");
+    press(browser, "dialog", "submit");
+    wait_until("an expiry", || until().is_string());
+    says(browser, "main", "2099");
+    press(browser, "main", "edit");
+    shows(browser, "dialog select[name=expires]");
+    browser.choose(EXPIRES, "never");
+    press(browser, "dialog", "submit");
+    wait_until("no expiry", || until().is_null());
+    console.close();
+}
+
+/// The expiry of many links is set at once, and put back to what each of them had.
+#[test]
+fn chosen_links_get_one_expiry() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    let until = |code: &str| node.wire().get(&format!("{SHORT_URLS}/{code}")).json()["meta"]["validUntil"].clone();
+    let fields = json!({"longUrl": TARGET, "customSlug": "dated", "validUntil": "2098-01-02T00:00:00Z"});
+    assert_eq!(node.wire().create(&fields).status, 200);
+    node.wire().shorten_as("usual", TARGET);
+    let before = [until("dated"), until("usual")];
+    browser.live_in("UTC");
+    browser.go(&at(node, "links"));
+    says(browser, "tbody", "dated");
+    browser.value("document.querySelector('thead input').click()");
+    press(browser, "main", "set-expiry");
+    // A date must be there, and none is taken away by a key alone.
+    press(browser, "dialog", "submit");
+    shows(browser, "dialog input[name=validUntil][aria-invalid]");
+    browser.is_accessible();
+    browser.value("document.querySelector('dialog input[name=validUntil]').value = '2099-03-04T05:06'");
+    press(browser, "dialog", "submit");
+    says(browser, ".toast", "2 links set to expire");
+    wait_until("one expiry", || {
+        [until("dated"), until("usual")].iter().all(|at| at.to_string().contains("2099-03-04T05:06"))
+    });
+    says(browser, "tbody", "2099");
+    press(browser, ".toast", "undo");
+    wait_until("the old expiries", || [until("dated"), until("usual")] == before);
+    press(browser, "main", "set-expiry");
+    browser.choose(EXPIRES, "never");
+    press(browser, "dialog", "submit");
+    wait_until("no expiry", || until("dated").is_null() && until("usual").is_null());
+    browser.resize(PHONE);
+    browser.fits();
+    browser.fits_fingers();
+    console.close();
+}
+
+/// The API takes an expiry that is past, but removes a link that expired days ago at once: a person has mistyped the date.
+#[test]
+fn expiry_in_the_past_is_refused() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "links"));
+    press(browser, "main", "new-link");
+    browser.fill("dialog input[name=longUrl]", TARGET);
+    browser.choose(EXPIRES, "date");
+    browser.value("document.querySelector('dialog input[name=validUntil]').value = '2020-11-04T09:30'");
+    press(browser, "dialog", "submit");
+    says(browser, "dialog .error:not([hidden])", "Choose a time in the future.");
+    assert_eq!(node.status()["links"], 0);
+    browser.value("document.querySelector('dialog input[name=validUntil]').value = '2099-11-04T09:30'");
+    press(browser, "dialog", "submit");
+    says(browser, "dialog .created-times", "2099");
+    console.close();
+}
