@@ -50,6 +50,7 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "deletes.js",
     SCRIPT "dialog.js",
     SCRIPT "dom.js",
+    SCRIPT "expiry-field.js",
     SCRIPT "field.js",
     SCRIPT "fleet-map.js",
     SCRIPT "fleet-sites.js",

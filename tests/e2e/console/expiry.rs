@@ -2,13 +2,25 @@
 
 use serde_json::json;
 
-use crate::support::browser::PHONE;
+use crate::support::browser::{Browser, PHONE};
 use crate::support::console::{OpenConsole, TARGET, at, press, says, shows};
 use crate::support::http::SHORT_URLS;
 use crate::support::node::wait_until;
 
 /// The field that says when the link of a form expires.
 const EXPIRES: &str = "dialog select[name=expires]";
+
+/// Enters a day and a time of day, as a person does who leaves each field.
+fn enter_expiry(browser: &Browser, day: &str, time: &str) {
+    for (name, value) in [("validUntil", day), ("expiresTime", time)] {
+        let events = "for (const name of ['input', 'change']) field.dispatchEvent(new Event(name, { bubbles: true }));";
+        let enter = format!("field.value = '{value}'; {events}");
+        browser.value(&format!("((field) => {{ {enter} }})(document.querySelector('dialog input[name={name}]'))"));
+    }
+}
+
+/// Script: the hint below the choice of an expiry.
+const HINT: &str = "document.querySelector('dialog .field:has(> [name=expires]) small').textContent";
 
 /// New links and existing ones expire by default, never, or on a date that must be there.
 #[test]
@@ -31,7 +43,7 @@ fn links_expire_never_or_on_a_date() {
     press(browser, "dialog", "submit");
     shows(browser, "dialog input[name=validUntil][aria-invalid]");
     browser.is_accessible();
-    browser.value("document.querySelector('dialog input[name=validUntil]').value = '2099-01-02T03:04'");
+    enter_expiry(browser, "2099-01-02", "03:04");
     press(browser, "dialog", "submit");
     wait_until("an expiry", || until().is_string());
     says(browser, "main", "2099");
@@ -62,7 +74,7 @@ fn chosen_links_get_one_expiry() {
     press(browser, "dialog", "submit");
     shows(browser, "dialog input[name=validUntil][aria-invalid]");
     browser.is_accessible();
-    browser.value("document.querySelector('dialog input[name=validUntil]').value = '2099-03-04T05:06'");
+    enter_expiry(browser, "2099-03-04", "05:06");
     press(browser, "dialog", "submit");
     says(browser, ".toast", "2 links set to expire");
     wait_until("one expiry", || {
@@ -90,12 +102,47 @@ fn expiry_in_the_past_is_refused() {
     press(browser, "main", "new-link");
     browser.fill("dialog input[name=longUrl]", TARGET);
     browser.choose(EXPIRES, "date");
-    browser.value("document.querySelector('dialog input[name=validUntil]').value = '2020-11-04T09:30'");
+    enter_expiry(browser, "2020-11-04", "09:30");
     press(browser, "dialog", "submit");
     says(browser, "dialog .error:not([hidden])", "Choose a time in the future.");
     assert_eq!(node.status()["links"], 0);
-    browser.value("document.querySelector('dialog input[name=validUntil]').value = '2099-11-04T09:30'");
+    enter_expiry(browser, "2099-11-04", "09:30");
     press(browser, "dialog", "submit");
     says(browser, "dialog .created-times", "2099");
+    console.close();
+}
+
+/// A date alone is enough: it means the end of the day. The form says the whole of it, in one format.
+#[test]
+fn expiry_is_some_days_or_the_end_of_one() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    let until = |code: &str| node.wire().get(&format!("{SHORT_URLS}/{code}")).json()["meta"]["validUntil"].clone();
+    browser.live_in("UTC");
+    browser.go(&at(node, "links"));
+    press(browser, "main", "new-link");
+    browser.fill("dialog input[name=longUrl]", TARGET);
+    browser.fill("dialog input[name=customSlug]", "dated");
+    browser.choose(EXPIRES, "date");
+    assert_eq!(browser.value(HINT), json!("Time zone: UTC."));
+    enter_expiry(browser, "2099-11-04", "24:00");
+    says(browser, "dialog .error:not([hidden])", "Enter a time as 23:59.");
+    enter_expiry(browser, "2099-11-04", "930");
+    assert_eq!(browser.value(HINT), json!("Expires Wed 4 Nov 2099, 09:30 UTC."));
+    enter_expiry(browser, "2099-11-04", "23:59");
+    browser.is_accessible();
+    press(browser, "dialog", "submit");
+    says(browser, "dialog .created-times", "2099");
+    assert_eq!(until("dated"), json!("2099-11-04T23:59:00+00:00"));
+    press(browser, "dialog", "another");
+    shows(browser, EXPIRES);
+    browser.fill("dialog input[name=longUrl]", TARGET);
+    browser.fill("dialog input[name=customSlug]", "week");
+    browser.choose(EXPIRES, "7");
+    let hint = browser.value(HINT);
+    press(browser, "dialog", "submit");
+    shows(browser, "dialog .created");
+    let days = format!("Math.round((Date.parse({}) - Date.now()) / 86400000)", until("week"));
+    assert_eq!(browser.value(&days), json!(7), "{hint}");
     console.close();
 }

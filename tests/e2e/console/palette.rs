@@ -46,7 +46,7 @@ fn palette_finds_pages_links_and_actions() {
     browser.press(ENTER);
     wait_until("a form", || browser.value("document.activeElement.name") == "longUrl");
     let expires = "document.querySelector('dialog select[name=expires]').selectedOptions[0].textContent";
-    assert_eq!(browser.value(expires), json!("In 730 days (default)"));
+    assert_eq!(browser.value(expires), json!("In 2 years (default)"));
     // The slug stands behind the host of the short URL.
     let domains = node.wire().get("/rest/v3/domains").json();
     let host = domains["domains"]["data"][0]["domain"].as_str().unwrap();

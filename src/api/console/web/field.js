@@ -50,7 +50,7 @@ function control(type, options, value, props) {
     return h("input", { type, checked: value === true, ...props });
   }
   const input = h("input", { type, value, ...props });
-  return type === "datetime-local" ? withEmptyMark(input) : input;
+  return type.startsWith("date") ? withEmptyMark(input) : input;
 }
 
 /** Marks a field for a date while it is empty: it then shows a pattern, which no style can tell from a date. */

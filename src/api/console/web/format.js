@@ -99,6 +99,7 @@ export function bytes(value) {
 
 // Times are in the viewer's zone, and each names it in short, as the public pages name theirs. Days of statistics are in UTC.
 const dayAndTime = new Intl.DateTimeFormat("en-GB", { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
+const weekdayAndTime = new Intl.DateTimeFormat("en-GB", { weekday: "short", year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
 const shortDayAndTime = new Intl.DateTimeFormat("en-GB", { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
 const timeOfDay = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
 const localDay = new Intl.DateTimeFormat("en-GB", { year: "numeric", month: "short", day: "numeric" });
@@ -197,4 +198,10 @@ export function dayHere(ms) {
 /** Day and time of an instant in milliseconds, with the viewer's zone. */
 export function instant(ms) {
   return dayAndTime.format(ms);
+}
+
+/** As `instant`, with the weekday: "Fri 4 Dec 2026, 23:59 UTC". */
+export function weekdayInstant(ms) {
+  // Some browsers put a comma after the weekday as well.
+  return weekdayAndTime.format(ms).replace(/^(\p{L}+),/u, "$1");
 }

@@ -2,9 +2,10 @@
 
 import { currentSession, get, linkPath, patch, post } from "./api.js";
 import { formDialog, openDialog } from "./dialog.js";
-import { button, copyButton, h, outside, setText, targetLink } from "./dom.js";
+import { button, copyButton, h, outside, targetLink } from "./dom.js";
+import { expiryField } from "./expiry-field.js";
 import { beside, destinationField, field, fieldGroup, fromLocalInput, toLocalInput } from "./field.js";
-import { count, dayHere, duration, instant, zoneName } from "./format.js";
+import { instant, zoneName } from "./format.js";
 import { detailPath, qrCode, valueIn } from "./link-parts.js";
 import { hasAllLinks, mayManage, mayWrite } from "./rights.js";
 import { go } from "./router.js";
@@ -13,63 +14,7 @@ import { common } from "./strings-shell.js";
 import { tagsField } from "./tags-field.js";
 import { toast, toastError } from "./toast.js";
 
-const DAY_SECONDS = 86_400;
-
-/** Below this lifetime, the hint has the time of day as well. */
-const DAYS_FROM_SECONDS = 3 * DAY_SECONDS;
-
 const numberOrNull = (typed) => (typed.trim() === "" ? null : Number(typed));
-
-/** When a new link expires by default. `lifetime` is in seconds, and counts from the start of a link that starts later. */
-function defaultExpiry(lifetime, starts) {
-  const ends = Math.max(Date.now(), Date.parse(starts) || 0) + lifetime * 1000;
-  return lifetime < DAYS_FROM_SECONDS ? instant(ends) : dayHere(ends);
-}
-
-/** A lifetime in whole days, as it is set: a round number of years would be a day off from the date after a leap day. */
-const lifetimeText = (seconds) => (seconds % DAY_SECONDS === 0 ? count(seconds / DAY_SECONDS, "day") : duration(seconds));
-
-/**
- * The field for the expiry `validUntil`: never or on a date, and for new links also after the default `lifetime` in seconds: `null`
- * if that is never, `undefined` if it is unknown. `check()` throws if the date is missing, or is new and past: a link that has expired is soon deleted.
- */
-export function expiryField(validUntil, { isNew, lifetime }) {
-  const { never, date: onDate, usual } = text.expiresChoices;
-  const choices = [["never", never], ["date", onDate]];
-  const options = isNew && lifetime !== null ? [["default", usual(lifetime && lifetimeText(lifetime))], ...choices] : choices;
-  const kind = field({ name: "expires", label: text.expires, type: "select", options, value: validUntil ? "date" : options[0][0], hint: " " });
-  const date = field({ name: "validUntil", label: text.expiresAt, type: "datetime-local", value: toLocalInput(validUntil), hint: text.zone(zoneName()), read: fromLocalInput });
-  const atFirst = date.value();
-  const isOnDate = () => kind.value() === "date";
-  const show = (starts = "") => {
-    date.element.hidden = !isOnDate();
-    setText(kind.element.querySelector("small"), kind.value() === "default" && lifetime ? text.expiresOn(defaultExpiry(lifetime, starts)) : "");
-  };
-  return {
-    name: "validUntil",
-    label: text.expires,
-    element: h("div", { class: "pair" }, kind.element, date.element),
-    kind,
-    show,
-    get input() {
-      return isOnDate() ? date.input : kind.input;
-    },
-    isNever: () => kind.value() === "never" && lifetime !== null,
-    value: () => (isOnDate() ? date.value() : null),
-    setError(said) {
-      kind.setError(isOnDate() ? null : said);
-      date.setError(isOnDate() ? said : null);
-    },
-    check() {
-      const until = isOnDate() ? date.value() : undefined;
-      const isPast = until !== atFirst && Date.parse(until) <= Date.now();
-      const reason = until === null ? text.dateMissing : isPast && text.datePast;
-      if (reason) {
-        throw Object.assign(new Error(reason), { reasons: [["validUntil", reason]] });
-      }
-    },
-  };
-}
 
 /**
  * The fields of the forms for new and for existing links. `link` has their first values; `expiryField` explains `lifetime`. Fields
