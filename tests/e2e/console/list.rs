@@ -122,6 +122,30 @@ fn lists_show_states_that_differ() {
     console.close();
 }
 
+/// A column for the state of one link once cut the destinations of all links while it was being deleted.
+#[test]
+fn links_being_deleted_take_no_column() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    for slug in ["first", "second"] {
+        node.wire().shorten_as(slug, TARGET);
+    }
+    browser.resize(SCREEN);
+    browser.go(&at(node, "links"));
+    says(browser, "tbody", "second");
+    let size = "(({ offsetWidth, offsetHeight }) => [offsetWidth, offsetHeight])(document.querySelector('tbody .cell-target'))";
+    let before = browser.value(size);
+    browser.click("[data-action=menu][data-code=second]");
+    press(browser, ".menu", "delete");
+    shows(browser, "tbody .cell-short [data-state=deleting]");
+    assert_eq!(browser.value(size), before);
+    assert_eq!(browser.value("document.querySelectorAll('tbody [data-state=deleting]').length"), json!(1));
+    browser.is_accessible();
+    browser.resize(PHONE);
+    browser.fits();
+    console.close();
+}
+
 /// Script: the different places of the buttons that copy, from the left edge.
 const COPY_PLACES: &str = "[...new Set([...document.querySelectorAll('tbody [data-action=copy]')].map((one) => Math.round(one.getBoundingClientRect().left)))].length";
 

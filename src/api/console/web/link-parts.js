@@ -49,8 +49,8 @@ function shownState(link) {
   return link.blocked && state === "active" ? "blocked" : state;
 }
 
-/** Whether a link is active, as most links are: a list does not show this state. */
-export const isPlainlyActive = (link) => shownState(link) === "active";
+/** Whether a link has a state for the column of a list: most links are active, and one that is being deleted says so at its slug. */
+export const hasNotableState = (link) => !["active", "deleting"].includes(shownState(link));
 
 /** An expiry within this time is worth a look. */
 const NEAR_MS = 30 * DAY_MS;
@@ -79,10 +79,13 @@ export function detailPath({ shortCode, domain }) {
   return withQuery(`/admin/links/${encodeURIComponent(shortCode)}`, { domain });
 }
 
-/** A link's code, linked to its page, with a button that copies the short URL; below it the domain, unless that is the default one. */
+/**
+ * A link's code, linked to its page, with a button that copies the short URL; below it the domain, unless that is the default one.
+ * While a link is being deleted, this badge takes the place of the button: a column for one row would cut the destinations of all.
+ */
 export function shortUrlCell(link) {
   const code = h("bdi", { class: "clipped", title: link.shortUrl }, link.shortCode);
-  return [h("span", { class: "short-url" }, pageLink(detailPath(link), code), copyButton(link.shortUrl)),
+  return [h("span", { class: "short-url" }, pageLink(detailPath(link), code), isBeingDeleted(link) && stateBadge(link), copyButton(link.shortUrl)),
     link.domain !== null && clipped(link.domain, "soft domain")];
 }
 

@@ -2,9 +2,10 @@
 
 import { button, clipped, fill, h, outside, pageLink, regionTable, row, targetLink } from "./dom.js";
 import { keyOf } from "./api.js";
+import { isBeingDeleted } from "./deletes.js";
 import { bareUrl, date, number } from "./format.js";
 import { icon } from "./icons.js";
-import { detailPath, hasNotableExpiry, isPlainlyActive, shortUrlCell, stateBadge, tagList } from "./link-parts.js";
+import { detailPath, hasNotableExpiry, hasNotableState, shortUrlCell, stateBadge, tagList } from "./link-parts.js";
 import { showColumns } from "./links-columns.js";
 import { trendOf } from "./links-trend.js";
 import { openMenu } from "./menu.js";
@@ -94,7 +95,7 @@ export class LinksTable {
 
   /** A column without anything to say gives its room to the destination, and so do dates without an expiry. */
   fitColumns() {
-    this.table.toggleAttribute("data-no-states", this.rows.every(({ link }) => isPlainlyActive(link)));
+    this.table.toggleAttribute("data-no-states", !this.rows.some(({ link }) => hasNotableState(link)));
     this.table.toggleAttribute("data-no-apps", this.rows.every(({ link }) => link.app === null));
     this.table.toggleAttribute("data-no-expiries", !this.rows.some(({ link }) => hasNotableExpiry(link)));
   }
@@ -214,7 +215,7 @@ function linkRow(link, check, menuOf) {
     { content: [titleLink(link), targetLink(link.longUrl, { class: "target", title: link.longUrl }, bareUrl(link.longUrl))], class: "cell-target" },
     { content: tagList(link.tags, 3), class: "cell-tags" },
     { content: link.app === null ? "–" : clipped(link.app), class: "cell-app" },
-    { content: stateBadge(link), class: "cell-state" },
+    { content: !isBeingDeleted(link) && stateBadge(link), class: "cell-state" },
     { content: number(link.visitsSummary.total), class: "num cell-visits", label: text.visitsLower },
     { content: trendOf(link), class: "cell-trend" },
     { content: [date(link.dateCreated), hasNotableExpiry(link) && h("span", { class: "soft expires" }, Date.parse(link.meta.validUntil) > Date.now() ? text.expires : text.expired, date(link.meta.validUntil))], class: "dates" },
