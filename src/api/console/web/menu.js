@@ -19,6 +19,17 @@ export function openMenu(anchor, items, { head } = {}) {
     action();
   }, { kind: `quiet ${kind ?? ""}`, "data-action": name, role: "menuitem" }));
   menu.append(...(head ? [h("div", { class: "menu-head" }, head)] : []), ...entries);
+  openBelow(anchor, menu);
+}
+
+/** Opens a panel of ticks, whose choices show at once, under a button, which closes it, too. */
+export function openTicks(anchor, label, ticks) {
+  if (!anchor.popoverTargetElement) {
+    openBelow(anchor, h("div", { class: "menu ticks", popover: "auto", role: "group", "aria-label": label }, ticks));
+  }
+}
+
+function openBelow(anchor, menu) {
   menu.addEventListener("keydown", moveFocus);
   menu.addEventListener("toggle", ({ newState }) => {
     if (newState === "closed") {
@@ -31,7 +42,7 @@ export function openMenu(anchor, items, { head } = {}) {
   anchor.after(menu);
   menu.showPopover();
   place(menu, anchor.getBoundingClientRect());
-  entries[0].focus();
+  controlsOf(menu)[0].focus();
   // From the next press on: the one that opened it is not over yet.
   setTimeout(() => {
     anchor.popoverTargetElement = menu.isConnected ? menu : null;
@@ -51,9 +62,11 @@ function place(menu, at) {
   menu.style.top = `${below ? at.bottom + MARGIN : Math.max(MARGIN, at.top - height - MARGIN)}px`;
 }
 
+const controlsOf = (menu) => [...menu.querySelectorAll("[role=menuitem], input")];
+
 function moveFocus(event) {
   const steps = { ArrowDown: 1, ArrowUp: -1 };
-  const items = [...event.currentTarget.querySelectorAll("[role=menuitem]")];
+  const items = controlsOf(event.currentTarget);
   if (event.key in steps) {
     event.preventDefault();
     event.stopPropagation();

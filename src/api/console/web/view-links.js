@@ -65,7 +65,7 @@ class LinkList {
     this.next = null;
     this.request = null;
     const saved = savedMenu({ query: () => paramsOf(this.filter).toString(), apply: (query) => this.apply(filterOf(new URLSearchParams(query))) });
-    const columns = button(text.openColumns, () => chooseColumns(this.table.table), { "data-action": "columns", "aria-haspopup": "dialog" });
+    const columns = button(text.openColumns, () => chooseColumns(columns, this.table.table), { "data-action": "columns", "aria-expanded": "false" });
     this.bar = linksBar((part, { isTyped }) => this.change(part, { replace: isTyped && this.filter.q !== "" }), saved, columns);
     this.table = new LinksTable({ sort: (field) => this.sortBy(field), select: (links) => this.showSelection(links), menu: (link) => this.menuOf(link) });
     this.pager = pager({
