@@ -247,7 +247,8 @@ fn link_of_another_domain_has_a_page() {
     let title = "document.querySelector('dialog input[name=title]')?.value ?? null";
     let address = browser.url();
     browser.value("history.back()");
-    shows(browser, "dialog:last-of-type [data-action=confirm]");
+    says(browser, "dialog:last-of-type [data-action=confirm]", "Discard changes");
+    says(browser, "dialog:last-of-type [data-action=cancel]", "Keep editing");
     press(browser, "dialog:last-of-type", "cancel");
     assert_eq!(browser.value(title), json!("Typed"));
     assert_eq!(browser.url(), address);
@@ -270,6 +271,11 @@ fn destinations_without_a_scheme_get_one() {
     says(browser, "dialog .error", "Enter a complete URL that begins with https:// or http://.");
     browser.fill("dialog input[name=longUrl]", ".example:8080/page");
     lacks(browser, "dialog .error:not([hidden])");
+    // A new link has no changes: it is the link that is discarded.
+    press(browser, "dialog", "close");
+    says(browser, "dialog:last-of-type", "This link has not been created.");
+    says(browser, "dialog:last-of-type [data-action=confirm]", "Discard link");
+    press(browser, "dialog:last-of-type", "cancel");
     press(browser, "dialog", "submit");
     says(browser, "dialog .created + p", "https://nothing.example:8080/page");
     console.close();

@@ -24,6 +24,7 @@ export async function newKey(page, app = "") {
     intro: isFirst ? text.firstIntro : undefined,
     action: isFirst ? text.firstAction : text.create,
     wide: true,
+    discard: text.discard,
     submit: async (values) => {
       const wanted = fields.read(values);
       checkApp(wanted.app);

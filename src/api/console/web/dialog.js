@@ -60,16 +60,19 @@ export function openDialog(title, body, { actions = [], wide = false, mayLeave =
 }
 
 /** Asks a question; resolves to whether it was answered with the action. */
-export async function confirmDialog(title, text, { action = common.confirm, kind = "danger" } = {}) {
+export async function confirmDialog(title, text, { action = common.confirm, kind = "danger", cancel = common.cancel } = {}) {
   const yes = button(action, () => dialog.close(true), { kind, "data-action": "confirm" });
-  const no = button(common.cancel, () => dialog.close(false), { "data-action": "cancel" });
+  const no = button(cancel, () => dialog.close(false), { "data-action": "cancel" });
   const dialog = openDialog(title, h("p", null, outside(text)), { actions: [no, yes] });
   no.focus();
   return (await dialog.closed) === true;
 }
 
-/** A form in a dialog. `fields` are of `field()`; `submit(values)` may throw an ApiError, whose fields are shown beside theirs. Resolves to what `submit` gave, or undefined. */
-export function formDialog(title, { fields, intro, action = common.save, submit, wide = false }) {
+/**
+ * A form in a dialog. `fields` are of `field()`; `submit(values)` may throw an ApiError, whose fields are shown beside theirs. `discard`
+ * has the words of the question before a changed form is closed. Resolves to what `submit` gave, or undefined.
+ */
+export function formDialog(title, { fields, intro, action = common.save, submit, wide = false, discard = forms.discard }) {
   const said = h("div", { class: "form-error", role: "alert" });
   const send = button(action, null, { kind: "primary", type: "submit", "data-action": "submit" });
   const form = h("form", { novalidate: true, method: "dialog" }, intro && h("p", { class: "soft" }, intro), said,
@@ -87,7 +90,7 @@ export function formDialog(title, { fields, intro, action = common.save, submit,
   const valuesNow = () => JSON.stringify(inputsOf(fields).map((one) => [one.name, one.value()]));
   const atFirst = valuesNow();
   const mayLeave = async () => valuesNow() === atFirst
-    || confirmDialog(forms.discard, forms.discardText, { action: forms.discardAction });
+    || confirmDialog(discard.title, discard.text, { action: discard.title, cancel: forms.keepEditing });
   const dialog = openDialog(title, form, { wide, mayLeave });
   fields.find((one) => one.input)?.input.focus();
   return dialog.closed;

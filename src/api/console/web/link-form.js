@@ -114,6 +114,7 @@ async function askForLink(destination) {
   return formDialog(text.create, {
     fields: [longUrl, shortUrlFields(domains, hasSlashes), beside(title, tags), expires, fieldGroup(groupSlug, code), fieldGroup(groupStart, limits), fieldGroup(text.groupRedirect, redirect)],
     action: text.create,
+    discard: text.discard,
     submit: (values) => {
       expires.check();
       return expires.isNever() ? createForever(values) : post("/rest/v3/short-urls", values);

@@ -71,6 +71,7 @@ export const keys = {
   expires: "Expires",
   expiresChoices: [["", "Never"], ["30", "In 30 days"], ["90", "In 90 days"], ["365", "In a year"], ["own", "On a date…"]],
   until: "Expiry date and time",
+  discard: { title: "Discard key", text: "This key has not been created." },
   untilMissing: "Enter a date and time, or choose “Never”.",
   rate: "Rate limit (links/s)",
   rateHint: "Links that the app may create per second on all nodes together. Leave empty for the default.",

@@ -102,6 +102,7 @@ export const form = {
   private: "Unguessable slug (16 random characters)",
   findIfExists: "Reuse an existing link",
   findIfExistsHint: "If a link has this destination and everything else that you enter here, you get that link. A link that never expires is always new.",
+  discard: { title: "Discard link", text: "This link has not been created." },
   created: "Link created",
   another: "Create another",
   showDetails: "Show details",

@@ -166,9 +166,8 @@ export const alarmText = {
 };
 
 export const forms = {
-  discard: "Discard changes",
-  discardText: "Your changes have not been saved.",
-  discardAction: "Discard changes",
+  discard: { title: "Discard changes", text: "Your changes have not been saved." },
+  keepEditing: "Keep editing",
   incomplete: "Enter a complete and valid value.",
   wrong: (reason) => `${reason.startsWith("are ") ? "These" : "This"} ${reason}.`,
   ofReason: { "relative-url": "Enter a complete URL that begins with https:// or http://." },
