@@ -266,6 +266,8 @@ fn destinations_without_a_scheme_get_one() {
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "links"));
     press(browser, "main", "new-link");
+    press(browser, "dialog", "submit");
+    says(browser, "dialog .error:not([hidden])", "Enter a destination.");
     browser.fill("dialog input[name=longUrl]", "nothing");
     press(browser, "dialog", "submit");
     says(browser, "dialog .error", "Enter a complete URL that begins with https:// or http://.");

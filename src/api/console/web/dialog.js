@@ -129,7 +129,10 @@ function inWordsOf(inputs, reason) {
 }
 
 /** A reason as a sentence: those of the node begin with a verb, because the name of a field stands before it. */
-function asSentence(reason) {
+function asSentence(reason, missing = forms.missing) {
+  if (reason === "is empty") {
+    return missing;
+  }
   return /^[a-z]/.test(reason) ? forms.wrong(reason.replace(/\.$/, "")) : reason;
 }
 
@@ -137,7 +140,7 @@ function showErrors(inputs, said, error) {
   const reasons = new Map(error.reasons ?? []);
   const wrong = inputs.filter((one) => reasons.has(one.name));
   wrong.forEach((one) => {
-    one.setError(asSentence(inWordsOf(inputs, reasons.get(one.name))));
+    one.setError(asSentence(inWordsOf(inputs, reasons.get(one.name)), one.missing));
     reasons.delete(one.name);
   });
   const rest = [...reasons].map(([name, reason]) => `${name}: ${reason}`).join("; ");

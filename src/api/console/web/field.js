@@ -1,12 +1,13 @@
 // Fields of forms: a label, a control, a hint and the place of an error, tied together for screen readers.
 
 import { h, outside, setText, uniqueId } from "./dom.js";
+import { forms } from "./strings-shell.js";
 
 /**
- * A field: `{ name, label, element, input, value(), setError(text) }`.
+ * A field: `{ name, label, missing, element, input, value(), setError(text) }`. `missing` is what the field says if it must not be empty.
  * `type` is one of input's types, or "textarea", "select" (with `options`: texts or `[value, text]`), "checkbox".
  */
-export function field({ name, label, hint, type = "text", options = [], value = "", required = false, read, ...props }) {
+export function field({ name, label, hint, type = "text", options = [], value = "", required = false, missing, read, ...props }) {
   const id = uniqueId("field");
   const [hintId, errorId] = [`${id}-hint`, `${id}-error`];
   const error = h("p", { class: "error", id: errorId, hidden: true });
@@ -30,7 +31,7 @@ export function field({ name, label, hint, type = "text", options = [], value = 
     ? h("div", { class: "field check" }, input, h("div", null, caption, about, error))
     : h("div", { class: "field" }, caption, input, about, error);
   const plain = () => (type === "checkbox" ? input.checked : input.value);
-  return { name, label, element, input, value: () => (read ? read(plain()) : plain()), setError };
+  return { name, label, missing, element, input, value: () => (read ? read(plain()) : plain()), setError };
 }
 
 function control(type, options, value, props) {
@@ -71,7 +72,7 @@ const NO_SCHEME = /^(?:[\p{L}\p{N}_-]+\.)+[\p{L}\p{N}-]+\.?(?::\d+)?(?:[/?#].*)?
 /** A field for a destination. One without a scheme gets `https://`, as in the address bar of a browser. */
 export function destinationField(props) {
   const read = (typed) => (NO_SCHEME.test(typed.trim()) ? `https://${typed.trim()}` : typed.trim());
-  return field({ name: "longUrl", type: "url", placeholder: "https://example.com/…", autocomplete: "off", read, ...props });
+  return field({ name: "longUrl", type: "url", missing: forms.destinationMissing, placeholder: "https://example.com/…", autocomplete: "off", read, ...props });
 }
 
 /** Fields beside each other where there is room. */

@@ -11,7 +11,7 @@ const TYPED = { autocomplete: "off", autocapitalize: "none", spellcheck: "false"
 /** Asks for a host of a list, in place of the entry `before` if there is one. Resolves to the snapshot of the draft before, or undefined. */
 export function askHost(draft, list, before = null) {
   const fields = [
-    field({ name: "host", label: text.host, value: before === null ? "" : hostOf(before), placeholder: "shop.example", hint: text.hostHint, required: true, inputmode: "url", ...TYPED }),
+    field({ name: "host", label: text.host, missing: text.hostMissing, value: before === null ? "" : hostOf(before), placeholder: "shop.example", hint: text.hostHint, required: true, inputmode: "url", ...TYPED }),
     radioField({ name: "coverage", label: text.coverage, options: text.coverages, hasCodes: false, value: before === null ? "both" : coverageOf(before) }),
   ];
   const submit = ({ host, coverage }) => putEntries(draft, list, before, entriesFor(host, coverage));

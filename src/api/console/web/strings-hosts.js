@@ -69,6 +69,7 @@ export const dialogs = {
   editAction: "Change host",
   draft: "Changes go into a draft, which takes effect once you save it.",
   host: "Host",
+  hostMissing: "Enter a host.",
   hostHint: "A host such as shop.example. If you enter a URL, only its host is used.",
   coverage: "Covers",
   coverages: [

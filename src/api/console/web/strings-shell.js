@@ -168,6 +168,8 @@ export const alarmText = {
 export const forms = {
   discard: { title: "Discard changes", text: "Your changes have not been saved." },
   keepEditing: "Keep editing",
+  missing: "Enter a value.",
+  destinationMissing: "Enter a destination.",
   incomplete: "Enter a complete and valid value.",
   wrong: (reason) => `${reason.startsWith("are ") ? "These" : "This"} ${reason}.`,
   ofReason: { "relative-url": "Enter a complete URL that begins with https:// or http://." },
