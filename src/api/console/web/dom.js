@@ -108,8 +108,8 @@ export function pageLink(path, text, props) {
   return h("a", { href: path, ...props }, text);
 }
 
-/** A button that copies a text and says so for a moment. With `named`, its label can be seen. */
-export function copyButton(text, label = common.copy, { named = false } = {}) {
+/** A button that copies a text and says so for a moment. With `named`, its label can be seen; `kind` is that of such a button. */
+export function copyButton(text, label = common.copy, { named = false, kind = "" } = {}) {
   const face = h("span", { class: "copy-icon" }, icon("copy"));
   const said = h("span", { class: "visually-hidden", role: "status" });
   const copy = async () => {
@@ -123,7 +123,7 @@ export function copyButton(text, label = common.copy, { named = false } = {}) {
       said.textContent = "";
     }, 1500);
   };
-  return h("span", { class: "copy" }, button([face, named && label], copy, { kind: named ? "" : "icon", "data-action": "copy", "aria-label": `${label} ${text}`, title: named ? null : label }), said);
+  return h("span", { class: "copy" }, button([face, named && label], copy, { kind: named ? kind : "icon", "data-action": "copy", "aria-label": `${label} ${text}`, title: named ? null : label }), said);
 }
 
 /** Copies a text; resolves to whether that worked. */

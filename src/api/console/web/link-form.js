@@ -85,13 +85,13 @@ async function createLink(destination) {
 /** Shows a new link with what is wanted of it first; resolves to whether another one is wanted. */
 async function showCreated(link) {
   const another = button(text.another, () => dialog.close(true), { "data-action": "another" });
-  const done = button(text.done, () => dialog.close(false), { kind: "primary", "data-action": "done" });
+  const done = button(text.done, () => dialog.close(false), { "data-action": "done" });
   const details = button(text.showDetails, () => {
     dialog.close(false);
     dialog.closed.then(() => go(detailPath(link)));
   }, { "data-action": "details" });
   const dialog = openDialog(text.created, [
-    h("p", { class: "line created" }, targetLink(link.shortUrl, { class: "mono short" }, link.shortUrl.replace(/^https?:\/\//, "")), copyButton(link.shortUrl, common.copy, { named: true })),
+    h("p", { class: "line created" }, targetLink(link.shortUrl, { class: "mono short" }, link.shortUrl.replace(/^https?:\/\//, "")), copyButton(link.shortUrl, common.copy, { named: true, kind: "primary" })),
     h("p", { class: "soft wrap" }, "→ ", outside(link.longUrl)),
     h("p", { class: "created-times" }, timesOf(link)),
     qrCode(link),

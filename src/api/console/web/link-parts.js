@@ -5,6 +5,7 @@ import { currentSession, linkPath, withQuery } from "./api.js";
 import { isBeingDeleted } from "./deletes.js";
 import { openDialog } from "./dialog.js";
 import { bareUrl } from "./format.js";
+import { settingLink } from "./parts.js";
 import { DAY_MS } from "./period.js";
 import { page, states as text } from "./strings-links.js";
 
@@ -101,7 +102,14 @@ export function qrCode(link) {
     h("p", { class: "line" },
       h("a", { class: "button", href: path("svg", 240), download: `${link.shortCode}.svg` }, page.downloadSvg),
       h("a", { class: "button", href: path("png", 1000), download: `${link.shortCode}.png` }, page.downloadPng)));
-  return [isLoopback(hostname) && h("p", { class: "notice warn" }, page.qrOnlyHere(hostname)), code];
+  return [isLoopback(hostname) && onlyHere(), code];
+}
+
+/** The warning that only this machine can open a short URL, with the way to the setting, which closes the dialog above it. */
+function onlyHere() {
+  const setting = settingLink("base_url");
+  setting.addEventListener("click", () => setting.closest("dialog")?.close());
+  return h("p", { class: "notice warn" }, page.onlyHere, setting, ".");
 }
 
 /** Shows the QR code of a link in a dialog. */

@@ -277,7 +277,7 @@ export const page = {
   no: "No",
   qr: "QR code",
   qrOf: (url) => `QR code of ${url}`,
-  qrOnlyHere: (host) => `Only this machine can open this code, because its host is ${host}. Set base_url to your public address before you print it.`,
+  onlyHere: "This short URL works only on this machine. Set ",
   downloadSvg: "Download SVG",
   downloadPng: "Download PNG",
   notFiltered: "The numbers above count all visits of the link. Filters apply to the visitor statistics and the latest visits below.",
