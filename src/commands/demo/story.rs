@@ -12,34 +12,34 @@ pub(super) const DAYS: u32 = 90;
 pub(super) const HOUR_MS: u64 = 3_600_000;
 
 /// A link: code, destination, title, tags, age in days, and visits on a usual day.
-type StoryLink = (&'static str, &'static str, &'static str, &'static [&'static str], u32, f64);
+type StoryLink = (&'static str, &'static str, &'static str, &'static [&'static str], f64, f64);
 
 /// The links of the demonstration.
 const LINKS: [StoryLink; 24] = [
-    ("summer", "https://shop.example/sale/summer?utm_source=mail", "Summer sale", &["sale", "mail"], 88, 160.0),
-    ("autumn", "https://shop.example/sale/autumn?utm_source=mail", "Autumn sale", &["sale", "mail"], 41, 210.0),
-    ("jobs", "https://www.example/careers", "Open positions", &["hr"], 90, 35.0),
-    ("docs", "https://docs.example/start", "Documentation", &["product"], 90, 120.0),
-    ("pricing", "https://www.example/pricing", "Pricing", &["product"], 90, 75.0),
-    ("demo", "https://app.example/demo", "Try it", &["product", "campaign"], 76, 95.0),
-    ("app", "https://app.example/download", "Download the app", &["product", "print"], 83, 140.0),
-    ("menu", "https://cafe.example/menu.pdf", "Menu on the tables", &["print"], 90, 60.0),
-    ("wifi", "https://cafe.example/wifi", "Guest network", &["print"], 70, 25.0),
-    ("talk24", "https://conf.example/2026/keynote", "Keynote", &["event"], 30, 90.0),
-    ("slides", "https://conf.example/2026/slides.pdf", "Slides of the keynote", &["event"], 28, 55.0),
-    ("meetup", "https://events.example/meetup/11", "Meetup in November", &["event"], 21, 30.0),
-    ("news", "https://blog.example/newsletter", "Newsletter", &["mail"], 90, 45.0),
-    ("v2", "https://blog.example/release-2-0", "Version 2.0", &["product", "news"], 52, 80.0),
-    ("faq", "https://help.example/faq", "Questions and answers", &["support"], 90, 28.0),
-    ("uptime", "https://status.example/", "Status page", &["support"], 90, 8.0),
-    ("survey", "https://forms.example/survey/7", "Customer survey", &["mail", "campaign"], 14, 65.0),
-    ("press", "https://www.example/press", "Press kit", &["news"], 64, 6.0),
-    ("map", "https://maps.example/office", "The way to the office", &["print"], 90, 12.0),
-    ("video", "https://video.example/watch/38", "Product tour", &["product", "social"], 35, 130.0),
-    ("gift", "https://shop.example/gift-cards", "Gift cards", &["sale"], 10, 70.0),
-    ("podcast", "https://radio.example/episode/12", "Podcast, episode 12", &["social"], 18, 40.0),
-    ("contact", "https://www.example/contact", "Contact", &["support"], 90, 15.0),
-    ("terms", "https://www.example/terms", "Terms of service", &["legal"], 90, 3.0),
+    ("summer", "https://shop.example/sale/summer?utm_source=mail", "Summer sale", &["sale", "mail"], 88.0, 160.0),
+    ("autumn", "https://shop.example/sale/autumn?utm_source=mail", "Autumn sale", &["sale", "mail"], 41.0, 210.0),
+    ("jobs", "https://www.example/careers", "Open positions", &["hr"], 90.0, 35.0),
+    ("docs", "https://docs.example/start", "Documentation", &["product"], 90.0, 120.0),
+    ("pricing", "https://www.example/pricing", "Pricing", &["product"], 90.0, 75.0),
+    ("demo", "https://app.example/demo", "Try it", &["product", "campaign"], 76.0, 95.0),
+    ("app", "https://app.example/download", "Download the app", &["product", "print"], 83.0, 140.0),
+    ("menu", "https://cafe.example/menu.pdf", "Menu on the tables", &["print"], 90.0, 60.0),
+    ("wifi", "https://cafe.example/wifi", "Guest network", &["print"], 70.0, 25.0),
+    ("talk24", "https://conf.example/2026/keynote", "Keynote", &["event"], 30.0, 90.0),
+    ("slides", "https://conf.example/2026/slides.pdf", "Slides of the keynote", &["event"], 28.0, 55.0),
+    ("meetup", "https://events.example/meetup/11", "Meetup in November", &["event"], 6.2, 30.0),
+    ("news", "https://blog.example/newsletter", "Newsletter", &["mail"], 90.0, 45.0),
+    ("v2", "https://blog.example/release-2-0", "Version 2.0", &["product", "news"], 52.0, 80.0),
+    ("faq", "https://help.example/faq", "Questions and answers", &["support"], 90.0, 28.0),
+    ("uptime", "https://status.example/", "Status page", &["support"], 90.0, 8.0),
+    ("survey", "https://forms.example/survey/7", "Customer survey", &["mail", "campaign"], 3.6, 65.0),
+    ("press", "https://www.example/press", "Press kit", &["news"], 11.6, 6.0),
+    ("map", "https://maps.example/office", "The way to the office", &["print"], 90.0, 12.0),
+    ("video", "https://video.example/watch/38", "Product tour", &["product", "social"], 16.4, 130.0),
+    ("gift", "https://shop.example/gift-cards", "Gift cards", &["sale"], 0.2, 70.0),
+    ("podcast", "https://radio.example/episode/12", "Podcast, episode 12", &["social"], 1.3, 40.0),
+    ("contact", "https://www.example/contact", "Contact", &["support"], 90.0, 15.0),
+    ("terms", "https://www.example/terms", "Terms of service", &["legal"], 90.0, 3.0),
 ];
 
 /// Referring hosts, each with its share of the visits of people. The rest come without one.
@@ -95,7 +95,7 @@ impl Dice {
 pub(super) fn visited_links(now_ms: u64) -> Vec<Visited> {
     let mut dice = Dice(9);
     let visited = |(code, long_url, title, tags, age, usual): StoryLink| {
-        let created_ms = now_ms - u64::from(age) * 24 * HOUR_MS;
+        let created_ms = now_ms - (age * 24.0 * HOUR_MS as f64) as u64;
         let line = json!({"shortCode": code, "longUrl": long_url, "title": title, "tags": tags,
             "dateCreated": dates::format(dates::whole_second(created_ms))});
         let hours = (created_ms / HOUR_MS) as u32 + 1..(now_ms / HOUR_MS) as u32;
@@ -168,6 +168,18 @@ mod tests {
         assert!(docs.history.hours.keys().all(|hour| *hour < last));
         assert!((DAYS as usize..=DAYS as usize + 1).contains(&docs.history.days.len()));
         assert!((HOURS.iter().sum::<f64>() - 1.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn some_links_are_new() {
+        let now_ms = dates::parse("2026-11-26T12:00:00Z").unwrap();
+        let age = |link: &Visited| now_ms - dates::parse(link.line["dateCreated"].as_str().unwrap()).unwrap();
+        let ages: Vec<u64> = visited_links(now_ms).iter().map(age).collect();
+        let newer = |hours: u64| ages.iter().filter(|age| **age < hours * HOUR_MS).count();
+        assert!(newer(6) > 0, "{ages:?}");
+        assert!(newer(7 * 24) > 3, "{ages:?}");
+        let newest = visited_links(now_ms).into_iter().min_by_key(age).unwrap();
+        assert!(newest.history.all.counts.total > 0, "{:?}", newest.history.all.counts);
     }
 
     #[test]
