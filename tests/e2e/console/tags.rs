@@ -217,18 +217,27 @@ fn tags_filter_has_chips() {
     says(browser, ".list-status", "3 links");
     press(browser, ".links-bar", "filters");
     browser.click(".filters input[name=tags]");
+    let labels = "[...document.querySelectorAll('.filters label')].filter((one) => one.checkVisibility()).map((one) => one.textContent)";
+    let asks_how = || browser.value(labels).as_array().unwrap().contains(&json!("Tags match"));
     browser.press("sale,");
     says(browser, ".list-status", "2 links");
+    assert!(!asks_how());
     browser.press("mail");
     browser.press(ENTER);
     says(browser, ".list-status", "3 links");
+    assert!(asks_how());
     browser.press(BACKSPACE);
     says(browser, ".list-status", "2 links");
+    assert!(!asks_how());
     assert!(browser.url().ends_with("links?tags=sale"), "{}", browser.url());
     press(browser, ".chips", "without-tags");
     says(browser, ".list-status", "3 links");
     lacks(browser, ".filters .tag-chip");
     browser.is_accessible();
+    browser.resize(PHONE);
+    let rows = "new Set([...document.querySelectorAll('.filters input[type=date]')].map((one) => one.getBoundingClientRect().top)).size";
+    assert_eq!(browser.value(rows), json!(1));
+    browser.fits();
     console.close();
 }
 

@@ -43,7 +43,8 @@ export function linksBar(onChange, ...more) {
   for (const [name, { input }] of Object.entries(controls)) {
     input.addEventListener("change", () => change({ [name]: input.value }));
   }
-  const panel = h("div", { class: "filters", id: uniqueId("filters"), hidden: true }, Object.values(controls).map((one) => one.element));
+  const panel = h("div", { class: "filters", id: uniqueId("filters"), hidden: true },
+    ["state", "domain", "app", "tags", "tagsMode"].map((name) => controls[name].element), h("div", { class: "filter-days" }, controls.from.element, controls.to.element));
   const toggle = button(text.filters(0), () => {
     panel.hidden = !panel.hidden;
     toggle.setAttribute("aria-expanded", String(!panel.hidden));
@@ -70,6 +71,8 @@ export function linksBar(onChange, ...more) {
     const shown = Object.entries(controls).filter(([, { element }]) => isMeant || !element.contains(document.activeElement));
     shown.forEach(([name, { input }]) => choose(input, filter[name]));
     choose(order.input, filter.sort);
+    // One tag is any and all of them.
+    controls.tagsMode.element.hidden = splitTags(filter.tags).length < 2;
     const filters = filterCount(filter);
     toggle.textContent = text.filters(filters);
     active.hidden = filters === 0;
