@@ -111,6 +111,22 @@ fn palette_knows_other_words_and_urls() {
     says(browser, ".palette-entry[aria-selected=true]", "Analytics");
     browser.press(ESCAPE);
     lacks(browser, "dialog");
+    // Periods, settings by name or description, the kinds of keys, and what to do with tags.
+    for (typed, found) in [
+        ("last month", "Analytics, last month"),
+        ("expires", "Links: expired"),
+        ("rate", "fleet.join_rate"),
+        ("keep_exp", "links.keep_expired"),
+        ("read only key", "Create key"),
+        ("rename tag", "Rename or merge tags"),
+    ] {
+        browser.chord(CONTROL, "k");
+        shows(browser, "dialog.palette");
+        browser.press(typed);
+        says(browser, ".palette-list", found);
+        browser.press(ESCAPE);
+        lacks(browser, "dialog");
+    }
     // A URL, which becomes the destination of a new link.
     browser.chord(CONTROL, "k");
     shows(browser, "dialog.palette");

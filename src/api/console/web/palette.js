@@ -6,17 +6,20 @@ import { openDialog } from "./dialog.js";
 import { button, fill, h, outside, setText, uniqueId } from "./dom.js";
 import { icon } from "./icons.js";
 import { createDialog } from "./link-form.js";
-import { detailPath } from "./link-parts.js";
+import { detailPath, STATE_CHOICES } from "./link-parts.js";
 import { exportCsv } from "./links-export.js";
 import { filterOf } from "./links-query.js";
 import { savedFilters } from "./links-saved.js";
+import { SERVICE_PERIODS } from "./period.js";
 import { reports } from "./reports.js";
-import { hasAllLinks, mayManage, mayWrite } from "./rights.js";
+import { hasAllLinks, mayManage, mayRetag, mayWrite } from "./rights.js";
 import { go, navigation } from "./router.js";
 import { palette as text, reports as reportsText } from "./strings-shell.js";
+import { periods } from "./strings-traffic.js";
 
 const WAIT_MS = 150;
 const LINKS = 8;
+const SETTINGS = 6;
 /** A URL to shorten may be as long as a destination; links are searched by the beginning of it. */
 const TYPED_MAX = 8_192;
 const SEARCHED_MAX = 512;
@@ -46,7 +49,8 @@ function actions() {
     mayManage() && ["apps", text.newKey, async () => {
       await go("/admin/apps");
       document.querySelector("main :is([data-action=new-key]:enabled:not([hidden]), [data-action=first-key])")?.click();
-    }],
+    }, text.newKeyWords],
+    mayRetag() && hasAllLinks() && ["tags", text.renameTags, () => go("/admin/tags"), text.renameTagsWords],
     mayWrite() && ["imports", text.importFile, () => go("/admin/import")],
     hasAllLinks() && ["open", text.exportLinks, () => exportCsv(filterOf(new URLSearchParams()))],
     isSignedIn && ["person", text.sessions, showSessions],
@@ -73,12 +77,26 @@ function everything() {
   return [...pages, ...answers, ...saved, ...actions()];
 }
 
-const wordsOf = (sentence) => sentence.toLowerCase().split(/\s+/).filter(Boolean);
+/** What is found only once somebody types: the periods of Analytics, and the states of links. */
+function typedOnly() {
+  const ofPeriods = SERVICE_PERIODS.map((name) => ({ kind: text.pages, icon: "usage", title: text.analyticsOf(periods.choices[name]), run: () => go(`/admin/usage?period=${name}`) }));
+  const ofStates = STATE_CHOICES.map(([state, said]) => ({ kind: text.filters, icon: "search", title: text.linksOf(said), words: text.stateWords[state], run: () => go(`/admin/links?state=${state}`) }));
+  return [...ofPeriods, ...(hasAllLinks() ? ofStates : [])];
+}
 
-/** The entries whose words begin with those that were typed: first those whose title has them, then those with other words for it. */
+/** The settings, by their names and descriptions. None without the right to see them, or if they could not be read. */
+async function settingEntries() {
+  const { settings } = mayManage() ? await get("/admin/api/settings").catch(() => ({ settings: [] })) : { settings: [] };
+  return settings.map(({ name, doc }) => ({ kind: text.settings, icon: "settings", title: name, words: doc, run: () => go(`/admin/settings?filter=${encodeURIComponent(name)}`) }));
+}
+
+/** The words of a sentence, and the parts of the name of a setting. */
+const wordsOf = (sentence) => sentence.toLowerCase().split(/[^\p{L}\p{N}]+/u).filter(Boolean);
+
+/** The entries whose words begin with those that were typed, or are their singular: first those whose title has them, then those with other words for it. */
 function matching(entries, typed) {
   const typedWords = wordsOf(typed);
-  const isIn = (words) => typedWords.every((word) => words.some((one) => one.startsWith(word)));
+  const isIn = (words) => typedWords.every((word) => words.some((one) => one.startsWith(word) || word === `${one}s`));
   const named = entries.filter(({ title }) => isIn(wordsOf(title)));
   const meant = entries.filter((entry) => !named.includes(entry) && isIn(wordsOf(`${entry.title} ${entry.words ?? ""}`)));
   return [...named, ...meant];
@@ -108,13 +126,31 @@ class Palette {
     this.said = h("p", { class: "visually-hidden", role: "status" });
     this.none = h("div", { class: "palette-none" });
     this.fixed = everything();
+    this.typedOnly = typedOnly();
+    this.settings = [];
     this.input.addEventListener("input", () => this.find());
     this.input.addEventListener("keydown", (event) => this.steer(event));
     this.dialog = openDialog(text.title, [this.input, this.none, this.list, this.said]);
     this.dialog.element.classList.add("palette");
     this.dialog.closed.then(() => this.stop());
+    this.list.addEventListener("scroll", () => this.fade());
     this.input.focus();
     this.find();
+    this.load();
+  }
+
+  /** Loads the settings, and finds what was typed among them, too. */
+  async load() {
+    this.settings = await settingEntries();
+    if (this.list.isConnected && this.input.value.trim() !== "") {
+      this.find();
+    }
+  }
+
+  /** Fades the end of the list while there is more below it. */
+  fade() {
+    const { scrollTop, clientHeight, scrollHeight } = this.list;
+    this.list.toggleAttribute("data-more", scrollTop + clientHeight < scrollHeight - 1);
   }
 
   stop() {
@@ -126,9 +162,11 @@ class Palette {
   find() {
     this.stop();
     const typed = this.input.value.trim();
-    const fixed = typed === "" ? beforeTyping(this.fixed) : [...offersFor(typed), ...matching(this.fixed, typed), ...openersFor(typed)];
+    const fixed = typed === "" ? beforeTyping(this.fixed) : [...offersFor(typed), ...matching([...this.fixed, ...this.typedOnly], typed), ...openersFor(typed)];
     const isOver = typed === "" || !hasAllLinks();
-    this.show(fixed, { isOver });
+    // After the links: an entry that is chosen stays chosen when links are found.
+    const settings = typed === "" ? [] : matching(this.settings, typed).slice(0, SETTINGS);
+    this.show(isOver ? [...fixed, ...settings] : fixed, { isOver });
     if (isOver) {
       return;
     }
@@ -137,10 +175,10 @@ class Palette {
     this.timer = setTimeout(async () => {
       try {
         const links = await findLinks(typed, asked.signal);
-        this.show([...fixed, ...links], { isOver: true });
+        this.show([...fixed, ...links, ...settings], { isOver: true });
       } catch (error) {
         if (error.name !== "AbortError") {
-          this.show(fixed, { isOver: true, wrong: text.failed });
+          this.show([...fixed, ...settings], { isOver: true, wrong: text.failed });
         }
       }
     }, WAIT_MS);
@@ -159,6 +197,7 @@ class Palette {
       setText(this.said, entries.length === 0 ? text.none : text.found(entries.length));
     }
     this.point(Math.max(0, entries.findIndex(({ title }) => title === before)));
+    this.fade();
   }
 
   /** Marks the entry that Enter chooses. */
