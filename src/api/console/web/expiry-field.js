@@ -33,7 +33,7 @@ function lifetimeText(seconds) {
 }
 
 /** A time of day as it is typed, such as "9:30", "0930" or "9": as "09:30". Null for any other text. */
-export function timeOfDay(typed) {
+function readTime(typed) {
   const [, hours, minutes = "0"] = /^(\d{1,2})(?:[:.]?(\d{2}))?$/.exec(typed.trim()) ?? [];
   const isTime = Number(hours) < 24 && Number(minutes) < 60;
   return isTime ? `${hours.padStart(2, "0")}:${minutes.padStart(2, "0")}` : null;
@@ -44,7 +44,7 @@ function dateAndTime(validUntil) {
   const [day = "", at = LAST_MINUTE] = toLocalInput(validUntil).split("T").filter(Boolean);
   const date = field({ name: "validUntil", label: text.expiresAt, type: "date", value: day, min: toLocalInput(new Date().toISOString()).slice(0, 10) });
   const time = field({ name: "expiresTime", label: text.expiresTime, value: at, maxlength: 5, inputmode: "numeric", autocomplete: "off", placeholder: LAST_MINUTE });
-  const value = () => (date.value() === "" ? null : fromLocalInput(`${date.value()}T${timeOfDay(time.value()) ?? LAST_MINUTE}`));
+  const value = () => (date.value() === "" ? null : fromLocalInput(`${date.value()}T${readTime(time.value()) ?? LAST_MINUTE}`));
   return { element: h("div", { class: "date-and-time" }, date.element, time.element), date, time, value };
 }
 
@@ -80,7 +80,7 @@ export function expiryField(validUntil, { isNew, lifetime }) {
     tell();
   };
   const atFirst = when.value();
-  const isTimeWrong = () => isOnDate() && timeOfDay(when.time.value()) === null;
+  const isTimeWrong = () => isOnDate() && readTime(when.time.value()) === null;
   const wrong = () => {
     if (isTimeWrong()) {
       return text.timeWrong;
@@ -99,7 +99,7 @@ export function expiryField(validUntil, { isNew, lifetime }) {
     tell();
   });
   when.element.addEventListener("change", () => {
-    when.time.input.value = timeOfDay(when.time.value()) ?? when.time.value();
+    when.time.input.value = readTime(when.time.value()) ?? when.time.value();
     setError(when.value() === null && !isTimeWrong() ? null : wrong());
   });
   return {

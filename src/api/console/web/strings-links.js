@@ -82,7 +82,7 @@ export const form = {
     date: "On a date",
   },
   zone: (zone) => `Time zone: ${zone}.`,
-  dateMissing: "Enter the date on which the link expires.",
+  dateMissing: "Enter an expiry date.",
   timeWrong: "Enter a time as 23:59.",
   datePast: "Choose a time in the future.",
   stillExpires: (what) => `${what} was created, but still expires.`,
