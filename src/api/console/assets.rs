@@ -47,6 +47,7 @@ const ASSETS: &[Asset] = assets! {
     STYLE "console.css",
     SCRIPT "countries.js",
     SCRIPT "csv.js",
+    SCRIPT "date-time-field.js",
     SCRIPT "deletes.js",
     SCRIPT "dialog.js",
     SCRIPT "dom.js",

@@ -10,13 +10,17 @@ use crate::support::node::wait_until;
 /// The field that says when the link of a form expires.
 const EXPIRES: &str = "dialog select[name=expires]";
 
-/// Enters a day and a time of day, as a person does who leaves each field.
+/// Enters text into a field, as a person does who leaves it.
+fn enter(browser: &Browser, name: &str, text: &str) {
+    let events = "for (const name of ['input', 'change']) field.dispatchEvent(new Event(name, { bubbles: true }));";
+    let enter = format!("field.value = '{text}'; {events}");
+    browser.value(&format!("((field) => {{ {enter} }})(document.querySelector('dialog input[name={name}]'))"));
+}
+
+/// Enters the day and the time of day of an expiry.
 fn enter_expiry(browser: &Browser, day: &str, time: &str) {
-    for (name, value) in [("validUntil", day), ("expiresTime", time)] {
-        let events = "for (const name of ['input', 'change']) field.dispatchEvent(new Event(name, { bubbles: true }));";
-        let enter = format!("field.value = '{value}'; {events}");
-        browser.value(&format!("((field) => {{ {enter} }})(document.querySelector('dialog input[name={name}]'))"));
-    }
+    enter(browser, "validUntil", day);
+    enter(browser, "validUntilTime", time);
 }
 
 /// Script: the hint below the choice of an expiry.
@@ -144,5 +148,30 @@ fn expiry_is_some_days_or_the_end_of_one() {
     shows(browser, "dialog .created");
     let days = format!("Math.round((Date.parse({}) - Date.now()) / 86400000)", until("week"));
     assert_eq!(browser.value(&days), json!(7), "{hint}");
+    console.close();
+}
+
+/// A day alone means its beginning, and a link that is to live for some days lives for them from then on.
+#[test]
+fn starts_are_days_or_times() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("later", TARGET);
+    browser.live_in("UTC");
+    browser.go(&at(node, "links/later"));
+    press(browser, "main", "edit");
+    shows(browser, EXPIRES);
+    browser.choose(EXPIRES, "7");
+    enter(browser, "validSince", "2099-11-04");
+    assert_eq!(browser.value(HINT), json!("Expires Wed 11 Nov 2099, 00:00 UTC."));
+    enter(browser, "validSinceTime", "noon");
+    press(browser, "dialog", "submit");
+    says(browser, "dialog .error:not([hidden])", "Enter a time as 23:59.");
+    enter(browser, "validSinceTime", "12");
+    press(browser, "dialog", "submit");
+    says(browser, ".toast", "saved");
+    let meta = node.wire().get(&format!("{SHORT_URLS}/later")).json()["meta"].clone();
+    assert_eq!(meta["validSince"], "2099-11-04T12:00:00+00:00");
+    assert_eq!(meta["validUntil"], "2099-11-11T12:00:00+00:00");
     console.close();
 }

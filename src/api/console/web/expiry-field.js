@@ -1,7 +1,8 @@
 // The field that says when links expire: after some days, on a date, or never.
 
+import { dateTimeField } from "./date-time-field.js";
 import { h, setText } from "./dom.js";
-import { field, fromLocalInput, toLocalInput } from "./field.js";
+import { field, toLocalInput } from "./field.js";
 import { count, dayHere, duration, instant, weekdayInstant, zoneName } from "./format.js";
 import { DAY_MS } from "./period.js";
 import { form as text } from "./strings-links.js";
@@ -32,22 +33,6 @@ function lifetimeText(seconds) {
   return days % YEAR_DAYS === 0 ? count(days / YEAR_DAYS, "year") : count(days, "day");
 }
 
-/** A time of day as it is typed, such as "9:30", "0930" or "9": as "09:30". Null for any other text. */
-function readTime(typed) {
-  const [, hours, minutes = "0"] = /^(\d{1,2})(?:[:.]?(\d{2}))?$/.exec(typed.trim()) ?? [];
-  const isTime = Number(hours) < 24 && Number(minutes) < 60;
-  return isTime ? `${hours.padStart(2, "0")}:${minutes.padStart(2, "0")}` : null;
-}
-
-/** The fields for a date and its time of day, which has 24 hours in every browser: `{ element, date, value() }`. The value is null without a date. */
-function dateAndTime(validUntil) {
-  const [day = "", at = LAST_MINUTE] = toLocalInput(validUntil).split("T").filter(Boolean);
-  const date = field({ name: "validUntil", label: text.expiresAt, type: "date", value: day, min: toLocalInput(new Date().toISOString()).slice(0, 10) });
-  const time = field({ name: "expiresTime", label: text.expiresTime, value: at, maxlength: 5, inputmode: "numeric", autocomplete: "off", placeholder: LAST_MINUTE });
-  const value = () => (date.value() === "" ? null : fromLocalInput(`${date.value()}T${readTime(time.value()) ?? LAST_MINUTE}`));
-  return { element: h("div", { class: "date-and-time" }, date.element, time.element), date, time, value };
-}
-
 /**
  * The field for the expiry `validUntil`: never, after some days or on a date, and for new links also after the default `lifetime` in
  * seconds: `null` if that is never, `undefined` if it is unknown. Lifetimes count from the start that `show` gets. `check()` throws if
@@ -59,7 +44,8 @@ export function expiryField(validUntil, { isNew, lifetime }) {
   const options = isNew && lifetime !== null ? [["default", usual(lifetime && lifetimeText(lifetime))], ...choices] : choices;
   const first = validUntil ? "date" : isNew && lifetime !== null ? "default" : "never";
   const kind = field({ name: "expires", label: text.expires, type: "select", options, value: first, hint: " " });
-  const when = dateAndTime(validUntil);
+  const today = toLocalInput(new Date().toISOString()).slice(0, 10);
+  const when = dateTimeField({ name: "validUntil", label: text.expiresAt, value: validUntil, usual: LAST_MINUTE, min: today });
   let startMs = 0;
   const from = () => Math.max(Date.now(), startMs);
   const isOnDate = () => kind.value() === "date";
@@ -74,34 +60,27 @@ export function expiryField(validUntil, { isNew, lifetime }) {
     const ends = Date.parse(value());
     setText(hint, ends > Date.now() ? text.expiresOn(weekdayInstant(ends)) : none);
   };
-  const show = (starts = "") => {
+  const show = (starts = null) => {
     startMs = Date.parse(starts) || 0;
     when.element.hidden = !isOnDate();
     tell();
   };
   const atFirst = when.value();
-  const isTimeWrong = () => isOnDate() && readTime(when.time.value()) === null;
   const wrong = () => {
-    if (isTimeWrong()) {
-      return text.timeWrong;
+    if (!isOnDate()) {
+      return null;
     }
-    const until = isOnDate() ? when.value() : undefined;
+    const until = when.value();
     const isPast = until !== atFirst && Date.parse(until) <= Date.now();
-    return until === null ? text.dateMissing : isPast ? text.datePast : null;
+    return when.wrong() ?? (until === null ? text.dateMissing : isPast ? text.datePast : null);
   };
   when.date.input.setAttribute("aria-describedby", `${hint.id} ${when.date.input.getAttribute("aria-describedby")}`);
   const setError = (said) => {
-    const at = !isOnDate() ? kind : isTimeWrong() ? when.time : when.date;
-    [kind, when.date, when.time].forEach((one) => one.setError(one === at ? said : null));
+    kind.setError(isOnDate() ? null : said);
+    when.setError(isOnDate() ? said : null);
   };
-  when.element.addEventListener("input", () => {
-    setError(null);
-    tell();
-  });
-  when.element.addEventListener("change", () => {
-    when.time.input.value = readTime(when.time.value()) ?? when.time.value();
-    setError(when.value() === null && !isTimeWrong() ? null : wrong());
-  });
+  when.element.addEventListener("input", tell);
+  when.element.addEventListener("change", () => setError(when.value() === null ? null : wrong()));
   return {
     name: "validUntil",
     label: text.expires,
@@ -109,7 +88,7 @@ export function expiryField(validUntil, { isNew, lifetime }) {
     kind,
     show,
     get input() {
-      return !isOnDate() ? kind.input : isTimeWrong() ? when.time.input : when.date.input;
+      return isOnDate() ? when.input : kind.input;
     },
     isNever: () => kind.value() === "never" && lifetime !== null,
     value,

@@ -1,10 +1,11 @@
 // The dialogs that create and edit a link: all fields of the API.
 
 import { currentSession, get, linkPath, patch, post } from "./api.js";
+import { dateTimeField } from "./date-time-field.js";
 import { formDialog, openDialog } from "./dialog.js";
 import { button, copyButton, h, outside, targetLink } from "./dom.js";
 import { expiryField } from "./expiry-field.js";
-import { beside, destinationField, field, fieldGroup, fromLocalInput, toLocalInput } from "./field.js";
+import { beside, destinationField, field, fieldGroup } from "./field.js";
 import { instant, zoneName } from "./format.js";
 import { detailPath, qrCode, valueIn } from "./link-parts.js";
 import { hasAllLinks, mayManage, mayWrite } from "./rights.js";
@@ -23,12 +24,11 @@ const numberOrNull = (typed) => (typed.trim() === "" ? null : Number(typed));
 function commonFields(link, lifetime) {
   const meta = link?.meta ?? {};
   const expires = expiryField(meta.validUntil, { isNew: link === null, lifetime });
-  const starts = field({
-    name: "validSince", label: text.starts, type: "datetime-local", value: toLocalInput(meta.validSince), hint: text.startsHint(zoneName()), read: fromLocalInput,
-    oninput: () => expires.show(starts.input.value),
-  });
-  expires.kind.input.addEventListener("change", () => expires.show(starts.input.value));
-  expires.show();
+  const starts = dateTimeField({ name: "validSince", label: text.starts, value: meta.validSince, usual: "00:00", hint: text.startsHint(zoneName()) });
+  const show = () => expires.show(starts.value());
+  starts.element.addEventListener("input", show);
+  expires.kind.input.addEventListener("change", show);
+  show();
   const fields = {
     longUrl: destinationField({ label: text.destination, required: true, value: link?.longUrl ?? "" }),
     title: field({ name: "title", label: text.title, value: link?.title ?? "", maxlength: 512, autocomplete: "off", hint: text.titleHint, read: (typed) => typed.trim() || null }),
@@ -116,7 +116,7 @@ async function askForLink(destination) {
     action: text.create,
     discard: text.discard,
     submit: (values) => {
-      expires.check();
+      checkTimes(starts, expires);
       return expires.isNever() ? createForever(values) : post("/rest/v3/short-urls", values);
     },
   });
@@ -185,6 +185,15 @@ export async function domainChoices() {
   }
 }
 
+/** Throws if the start or the expiry of a form cannot be sent. */
+function checkTimes(starts, expires) {
+  const reason = starts.wrong();
+  if (reason !== null) {
+    throw Object.assign(new Error(reason), { reasons: [["validSince", reason]] });
+  }
+  expires.check();
+}
+
 /** Asks for changes of a link and makes them, with an undo; `onChange(link)` hears of both. */
 export async function editDialog(link, onChange) {
   const { longUrl, title, tags, starts, expires, maxVisits, redirect } = commonFields(link, null);
@@ -192,7 +201,7 @@ export async function editDialog(link, onChange) {
   const all = [longUrl, title, tags, ...limits, ...redirect];
   const before = new Map(all.map((one) => [one.name, JSON.stringify(one.value())]));
   const submit = async (values) => {
-    expires.check();
+    checkTimes(starts, expires);
     // Only what was changed: fields of the form are coarser than those of the link.
     const changed = Object.fromEntries(Object.entries(values).filter(([name, value]) => JSON.stringify(value) !== before.get(name)));
     return { changed, link: Object.keys(changed).length > 0 ? await patch(linkPath(link), changed) : null };

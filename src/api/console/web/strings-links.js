@@ -74,7 +74,7 @@ export const form = {
   startsHint: (zone) => `Until then, visitors get 404. Leave empty to start now. Time zone: ${zone}.`,
   expires: "Expires",
   expiresAt: "Expiry date",
-  expiresTime: "Time",
+  time: "Time",
   expiresChoices: {
     usual: (lifetime) => (lifetime ? `In ${lifetime} (default)` : "After the default lifetime"),
     inDays: (days) => `In ${count(days, "day")}`,
