@@ -185,6 +185,12 @@ export function day(ms) {
   return utcDay.format(ms);
 }
 
+/** The days between two instants in milliseconds, in UTC: "2 Nov – 1 Dec 2026". */
+export function days(first, last) {
+  // Some spaces around the dash are thin ones.
+  return utcDay.formatRange(first, last).replaceAll("\u2009", " ");
+}
+
 /** Day and hour of an instant in milliseconds, in UTC. */
 export function hour(ms) {
   return `${utcDay.format(ms)}, ${new Date(ms).toISOString().slice(11, 16)} UTC`;

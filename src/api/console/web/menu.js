@@ -55,7 +55,8 @@ export function pageMenu(itemsOf) {
   return more;
 }
 
-function place(menu, at) {
+/** Places a popover under a button that is `at` a rectangle, or above it where there is no room below. */
+export function place(menu, at) {
   const { width, height } = menu.getBoundingClientRect();
   const below = at.bottom + MARGIN + height <= innerHeight;
   menu.style.left = `${Math.max(MARGIN, Math.min(at.right - width, innerWidth - width - MARGIN))}px`;

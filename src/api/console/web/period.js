@@ -1,8 +1,9 @@
 // A period of days, as the node counts them: in UTC.
 
-import { fill, h, setText } from "./dom.js";
-import { day } from "./format.js";
+import { button, fill, h, setText, uniqueId } from "./dom.js";
+import { days as daysText } from "./format.js";
 import { markEmpty, withEmptyMark } from "./field.js";
+import { place } from "./menu.js";
 import { periods as text } from "./strings-traffic.js";
 
 export const DAY_MS = 86_400_000;
@@ -123,47 +124,69 @@ export function stepsOf({ from, to }, step) {
 export function periodPicker(onChange, names = SERVICE_PERIODS) {
   const buttons = names.map((name) =>
     h("button", { type: "button", class: "button", "data-period": name, onclick: () => onChange(new URLSearchParams({ period: name })) }, text.names[name]));
-  const [from, to] = [text.first, text.last].map((label) => withEmptyMark(h("input", { type: "date", "aria-label": label, min: FIRST_DAY, required: true })));
-  const wrong = h("p", { class: "error", role: "alert", hidden: true });
-  // On a phone, a list takes the place of the buttons, and the days can be chosen once its last entry is.
-  const choice = h("select", { "aria-label": text.label, "data-action": "period", onchange: () => choosePeriod(choice.value) }, [...names, "own"].map((name) => h("option", { value: name }, text.choices[name])));
-  const range = h("span", { class: "soft small" });
-  const choosePeriod = (name) => {
-    element.toggleAttribute("data-own", name === "own");
-    if (name === "own") {
-      from.focus();
-    } else {
-      onChange(new URLSearchParams({ period: name }));
-    }
+  // On a phone, a list takes the place of the buttons. Its last entry opens the days.
+  const choice = h("select", { class: "period-choice", "aria-label": text.label, "data-action": "period", onchange: () => choosePeriod(choice.value) }, [...names, "own"].map((name) => h("option", { value: name }, text.choices[name])));
+  let shown = null;
+  const days = daysPicker(onChange, () => {
+    choice.value = shown.name;
+  });
+  const choosePeriod = (name) => (name === "own" ? days.open() : onChange(new URLSearchParams({ period: name })));
+  return {
+    element: h("div", { class: "period" }, h("div", { class: "segments", role: "group", "aria-label": text.label }, buttons), choice, days.element),
+    set(period) {
+      shown = period;
+      buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.period === period.name)));
+      choice.value = period.name;
+      days.set(period);
+    },
   };
+}
+
+/** A button with the days of a period, and the popover under it, in which others are chosen: `{ element, open(), set(period) }`. */
+function daysPicker(onChange, onClose) {
+  const [from, to] = ["from", "to"].map((name) => withEmptyMark(h("input", { type: "date", id: uniqueId("day"), name, min: FIRST_DAY, required: true })));
+  const wrong = h("p", { class: "error", role: "alert", hidden: true });
   const say = (why) => {
     wrong.hidden = why === null;
     fill(wrong, why);
   };
-  const chosen = () => {
+  const apply = (event) => {
+    event.preventDefault();
     const why = wrongDays(from.value, to.value);
-    // While a year is typed its first digits are a year as well, and no mistake yet.
-    const isTyping = from.value < FIRST_DAY || to.value < FIRST_DAY;
-    say(isTyping ? null : why);
+    say(why);
     if (why === null) {
+      popover.hidePopover();
       onChange(new URLSearchParams({ from: from.value, to: to.value }));
     }
   };
-  [from, to].forEach((input) => input.addEventListener("change", chosen));
-  const element = h("div", { class: "period" },
-    h("div", { class: "segments", role: "group", "aria-label": text.label }, buttons),
-    h("div", { class: "period-choice" }, choice, range),
-    h("div", { class: "line" }, from, h("span", { class: "soft" }, text.to), to), wrong);
+  const labelled = (label, input) => h("div", { class: "field" }, h("label", { for: input.id }, label), input);
+  const popover = h("div", { class: "days", popover: "auto", role: "dialog", "aria-label": text.days },
+    h("form", { novalidate: true, onsubmit: apply },
+      h("div", { class: "pair" }, labelled(text.first, from), labelled(text.last, to)), wrong, button(text.apply, null, { type: "submit", kind: "primary", "data-action": "apply-days" })));
+  const opener = button("", null, { "data-action": "days", "aria-haspopup": "dialog" });
+  opener.popoverTargetElement = popover;
+  let shown = null;
+  const show = () => {
+    [from.value, to.value] = shown.name === "all" ? ["", ""] : [shown.from, shown.to];
+    [from, to].forEach(markEmpty);
+    say(null);
+  };
+  popover.addEventListener("toggle", ({ newState }) => {
+    if (newState === "closed") {
+      show();
+      onClose();
+    } else {
+      place(popover, opener.getBoundingClientRect());
+      from.focus();
+    }
+  });
   return {
-    element,
+    element: h("div", null, opener, popover),
+    open: () => popover.showPopover(),
     set(period) {
-      buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.period === period.name)));
-      [from.value, to.value] = period.name === "all" ? ["", ""] : [period.from, period.to];
-      choice.value = period.name;
-      element.toggleAttribute("data-own", period.name === "own");
-      setText(range, period.name === "all" ? "" : text.range(day(startOf(period.from)), day(startOf(period.to))));
-      [from, to].forEach(markEmpty);
-      say(null);
+      shown = period;
+      setText(opener, period.name === "all" ? text.choices.own : daysText(startOf(period.from), startOf(period.to)));
+      show();
     },
   };
 }
