@@ -470,9 +470,11 @@ fn best_campaign_is_one_step_away() {
         shows(browser, "[data-period='7d'][aria-pressed=true]");
         let is_focused = "document.activeElement.closest('#card-campaigns') !== null";
         wait_until("the focus", || browser.value(is_focused) == true);
-        // The header and its notice about open access stay above the card.
-        let is_below = "document.querySelector('#card-campaigns').getBoundingClientRect().top >= document.querySelector('.top').getBoundingClientRect().bottom";
-        wait_until("a card below the header", || browser.value(is_below) == true);
+        // The header with its notice about open access and the period stay above the card, in this order.
+        let is_below =
+            "['.top', '.period', '#card-campaigns'].map((part) => document.querySelector(part).getBoundingClientRect())
+            .every(({ top }, at, all) => at === 0 || top >= all[at - 1].bottom - 1)";
+        wait_until("a card below the header and the period", || browser.value(is_below) == true);
     };
     browser.go(&at(node, ""));
     // The most visited links are a card of their own, which leads to all of them.
