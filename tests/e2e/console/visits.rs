@@ -186,7 +186,7 @@ fn bars_are_as_long_as_their_share() {
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "usage"));
     shows(browser, ".usage-none");
-    let stats = json!({
+    let mut stats = json!({
         "enabled": true, "total": 250, "bots": 0, "complete": true, "since": "2026-09-01T00:00:00+00:00",
         "countries": [], "cities": [], "browsers": [], "operatingSystems": [], "devices": [], "languages": [], "referrers": [],
         "destinations": [], "utmSources": [], "utmMediums": [], "utmTerms": [], "utmContents": [],
@@ -197,6 +197,15 @@ fn bars_are_as_long_as_their_share() {
     let bars = "[...document.querySelectorAll('#card-campaigns .share > i')].map((bar) => bar.style.width)";
     assert_eq!(browser.value(bars), json!(["100%", "25%"]));
     let last = "document.querySelector('#card-campaigns tbody tr:last-child td').innerText.trim()";
+    assert_eq!(browser.value(last), "Not set");
+    // It stays in sight below many others, which alone are counted.
+    let many = (0..9).map(|at| json!({"value": format!("campaign-{at}"), "visits": 10}));
+    stats["utmCampaigns"] = many.chain([json!({"value": "", "visits": 150})]).collect();
+    browser.value(&with_answer(&stats));
+    says(browser, "#card-campaigns", "Show all 9");
+    assert_eq!(browser.value(last), "Not set");
+    press(browser, "#card-campaigns", "all-rows");
+    says(browser, "#card-campaigns", "campaign-8");
     assert_eq!(browser.value(last), "Not set");
     console.close();
 }

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { card, clipped, emptyState, fill, h, iconState, row } from "./dom.js";
 import * as format from "./format.js";
-import { bestOf, inColumns, onBar, reloader, settingLink, shareTable } from "./parts.js";
+import { bestOf, inColumns, onBar, reloader, restOf, settingLink, shareTable } from "./parts.js";
 import { hasAllLinks } from "./rights.js";
 import { common } from "./strings-shell.js";
 import { breakdowns as text } from "./strings-visits.js";
@@ -101,8 +101,8 @@ function groupCard(group, names, stats, pick) {
     buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.part === name)));
     const rows = stats[name] ?? [];
     const isOfPeriod = name !== "allReferrers";
-    const [first] = orderOf(name, rows);
-    fill(best, isKnown(rows) ? bestOf(format.bareUrl(nameOf(name, first)), isOfPeriod ? format.percent(first.visits, stats.total) : format.number(first.visits)) : text.nothing);
+    const [first] = namedOf(rows);
+    fill(best, first ? bestOf(format.bareUrl(nameOf(name, first)), isOfPeriod ? format.percent(first.visits, stats.total) : format.number(first.visits)) : text.nothing);
     fill(host, listTable(name, rows, isOfPeriod ? stats.total : null, (one) => (isOfPeriod ? pick(name, one) : null)), isOfPeriod && rows.length >= SHOWN && h("p", { class: "soft small" }, text.more(SHOWN)));
   };
   const first = names.find((name) => name === chosen.get(group)) ?? names.find((name) => isKnown(stats[name])) ?? names[0];
@@ -113,17 +113,14 @@ function groupCard(group, names, stats, pick) {
 
 /** Whether a list says more than that nothing is known. */
 function isKnown(rows) {
-  return rows?.some(({ value }) => value !== "") ?? false;
+  return namedOf(rows ?? []).length > 0;
 }
 
-/** The rows of a list that answer its question. Visits without a referrer are one of its answers; those without a campaign or a country are none. */
-const namedOf = (name, rows) => (name === "referrers" ? rows : rows.filter(({ value }) => value !== ""));
+/** The rows of a list that have a value. */
+const namedOf = (rows) => rows.filter(({ value }) => value !== "");
 
-/** The rows of a list in their order: the unnamed one is last. */
-function orderOf(name, rows) {
-  const named = namedOf(name, rows);
-  return [...named, ...rows.filter((one) => !named.includes(one))];
-}
+/** The row of visits without a value, as without a referrer or a campaign, if there are any. */
+const unnamedOf = (rows) => rows.find(({ value }) => value === "");
 
 /** The visits of each value, and its share of `total`, if that is known. `pickOf(row)` is what a click on the value does, or null. */
 function listTable(name, rows, total, pickOf) {
@@ -133,16 +130,16 @@ function listTable(name, rows, total, pickOf) {
   }
   // Seen, it would repeat the title of the card or the chosen part.
   const columns = [{ title: text.parts[name], hidden: true }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }].slice(0, total === null ? 2 : 3);
-  // The unnamed row has no bar: it is often the largest, and the bars of all others would be stubs beside it.
-  const named = namedOf(name, rows);
+  const named = namedOf(rows);
   const largest = Math.max(...named.map(({ visits }) => visits));
-  const valueOf = (one) => (named.includes(one) ? onBar(one.visits, largest, pickable(nameOf(name, one), pickOf(one))) : h("div", { class: "share" }, clipped(nameOf(name, one), "soft")));
-  const lines = orderOf(name, rows).map((one) => row(...[
-    { content: valueOf(one), class: "fluid" },
-    { content: format.number(one.visits), class: "num" },
-    { content: format.percent(one.visits, total), class: "num soft" },
-  ].slice(0, columns.length)));
-  return shareTable(common.asTable(text.parts[name]), columns, lines, { shown: SEEN, action: "all-rows" });
+  const line = (content, { visits }) => row(...[
+    { content, class: "fluid" },
+    { content: format.number(visits), class: "num" },
+    { content: format.percent(visits, total), class: "num soft" },
+  ].slice(0, columns.length));
+  const lines = named.map((one) => line(onBar(one.visits, largest, pickable(nameOf(name, one), pickOf(one))), one));
+  const unnamed = unnamedOf(rows);
+  return shareTable(common.asTable(text.parts[name]), columns, lines, { shown: SEEN, action: "all-rows", rest: unnamed && line(restOf(nameOf(name, unnamed)), unnamed) });
 }
 
 /** A name. With `pick`, it is a button. */

@@ -67,14 +67,20 @@ const SHARES_ON_PHONE = 5;
 /** A name and its value, as the summary of a list that begins with them. */
 export const bestOf = (name, value) => [clipped(name), h("b", null, value)];
 
-/** A table of names on bars, with numbers. It shows its first rows, and a button that adds all others. */
-export function shareTable(label, columns, rows, { shown, action }) {
+/** The name of what is left. It has no bar: it is often the largest, and the bars of all others would be stubs beside it. */
+export const restOf = (name) => h("div", { class: "share" }, clipped(name, "soft"));
+
+/**
+ * A table of names on bars, with numbers. It shows its first rows, and a button that adds all others. `rest` is a row of what has no name: it is always seen, below the others, and the
+ * button does not count it.
+ */
+export function shareTable(label, columns, rows, { shown, action, rest = null }) {
   const first = matchMedia("(max-width: 48rem)").matches ? Math.min(shown, SHARES_ON_PHONE) : shown;
-  const { element, table, body } = regionTable(label, columns, rows.slice(0, first));
+  const { element, table, body } = regionTable(label, columns, [...rows.slice(0, first), rest].filter(Boolean));
   // Also with more columns, rows are no cards on a phone.
   table.className = "shares";
   const more = rows.length > first && h("p", { class: "shares-more" }, button(common.showAll(rows.length), () => {
-    body.append(...rows.slice(first));
+    (rest ?? body)[rest ? "before" : "append"](...rows.slice(first));
     element.focus();
     more.remove();
   }, { kind: "quiet", "data-action": action }));

@@ -216,6 +216,7 @@ export const usage = {
   longer: "Share a short URL, or choose a longer period.",
   link: "Link",
   topReferrers: "Top referrers",
+  otherReferrers: "Other, direct or unknown",
   noReferrers: "No referrers in this period",
   noReferrersText: "A referrer is the site whose page led to a link. Visits from apps, e-mails and QR codes often have none.",
   host: "Host",

@@ -6,11 +6,12 @@ import { card, clipped, emptyState, h, outside, pageLink, row } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
 import { shape } from "./icons.js";
-import { bestOf, numberOr, onBar, shareTable, tiles } from "./parts.js";
+import { bestOf, numberOr, onBar, restOf, shareTable, tiles } from "./parts.js";
 import { DAY_MS, isRunning, periodIn, stepsOf } from "./period.js";
 import { hasAllLinks } from "./rights.js";
 import { common } from "./strings-shell.js";
 import { plots, usage as text } from "./strings-traffic.js";
+import { breakdowns } from "./strings-visits.js";
 import { tabbedCard } from "./tabs.js";
 import { LINK_FILTERS, filtersOf, withFilters } from "./visit-filters.js";
 import { visitsCard } from "./visits-card.js";
@@ -27,6 +28,9 @@ const [SPARK_WIDTH, SPARK_HEIGHT, SPARK_BARS] = [84, 22, 30];
 
 /** As many apps as the node lists. */
 const APPS_MAX = 100;
+
+/** As many referring hosts as the node lists. */
+const REFERRERS_MAX = 100;
 
 /** Referrers that are shown at first: their rows are lower. */
 const REFERRERS_SHOWN = 10;
@@ -115,8 +119,8 @@ export function linkCell(link, query) {
     clipped(format.bareUrl(link.longUrl), "soft small"));
 }
 
-/** The hosts from which visitors came. Each leads to its visits. */
-export function referrersCard({ referrers, summary: { total: all } }, query) {
+/** The hosts from which visitors came. Each leads to its visits. `direct` is the number of visits without a host, where it is known; else all others are. */
+export function referrersCard({ referrers, direct, summary: { total: all } }, query) {
   const title = text.topReferrers;
   if (referrers.length === 0) {
     return card(title, { id: "card-referrers" }, emptyState(text.noReferrers, text.noReferrersText));
@@ -126,7 +130,10 @@ export function referrersCard({ referrers, summary: { total: all } }, query) {
   const named = (host) => (hasAllLinks() ? pageLink(narrowed(query, { referrer: host }), clipped(host), { class: "pick", "data-action": "filter-by" }) : clipped(host));
   const rows = referrers.map(({ host, total }) => row({ content: onBar(total, largest, named(host)), class: "fluid" }, num(format.number(total)), { content: format.percent(total, all), class: "num soft" }));
   const columns = [{ title: text.host }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }];
-  return card(title, { id: "card-referrers", fold: bestOf(referrers[0].host, format.percent(referrers[0].total, all)) }, shareTable(common.asTable(title), columns, rows, { shown: REFERRERS_SHOWN, action: "all-referrers" }));
+  const others = direct ?? referrers.reduce((left, { total }) => left - total, all);
+  const isCut = direct === undefined && referrers.length >= REFERRERS_MAX;
+  const rest = others > 0 && row({ content: restOf(isCut ? text.otherReferrers : breakdowns.unknown.referrers), class: "fluid" }, num(format.number(others)), { content: format.percent(others, all), class: "num soft" });
+  return card(title, { id: "card-referrers", fold: bestOf(referrers[0].host, format.percent(referrers[0].total, all)) }, shareTable(common.asTable(title), columns, rows, { shown: REFERRERS_SHOWN, action: "all-referrers", rest }));
 }
 
 /**

@@ -176,6 +176,7 @@ const ofLog = (links) => links.map(({ visits, bots, ...link }) => ({ link, visit
 /** The same for referrers. */
 const referrersOf = ({ referrers, total }) => ({
   referrers: referrers.filter(({ value }) => value !== "").map(({ value, visits }) => ({ host: value, total: visits })),
+  direct: referrers.find(({ value }) => value === "")?.visits ?? 0,
   summary: { total },
 });
 
