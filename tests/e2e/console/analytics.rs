@@ -7,12 +7,12 @@ use crate::support::console::{OpenConsole, TARGET, at, lacks, press, press_in_me
 use crate::support::node::wait_until;
 use crate::support::visits::{FIREFOX, follow};
 
-/// Script: from now on, the link `seen` has two visits on each of the last 30 days, and one on each of the 30 before. It is
+/// Script: from now on, the link `seen` has two visits on each of the last 30 days, and one on each of the 35 before. It is
 /// `window.age` days old.
 const WITH_COUNTS: &str = "(() => {
     const real = window.fetch;
     const day = 86400000;
-    window.age = 61;
+    window.age = 66;
     window.fetch = async (path, ...rest) => {
         const url = new URL(path, location.href);
         if (url.pathname === '/rest/v3/short-urls/seen') {
@@ -21,7 +21,7 @@ const WITH_COUNTS: &str = "(() => {
         }
         if (url.pathname !== '/admin/api/visits/seen') return real(path, ...rest);
         const [from, to] = ['startDate', 'endDate'].map((name) => Date.parse(url.searchParams.get(name) ?? ''));
-        const all = Array.from({ length: 60 }, (_, at) => ({ at: Date.now() - (59 - at) * day, total: at < 30 ? 1 : 2 }));
+        const all = Array.from({ length: 65 }, (_, at) => ({ at: Date.now() - (64 - at) * day, total: at < 35 ? 1 : 2 }));
         const dated = all.map(({ at, total }) => ({ date: new Date(at).toISOString().slice(0, 10), total, nonBots: total, bots: 0 }));
         const perDay = dated.filter(({ date }) => !(Date.parse(date) + day <= from) && !(Date.parse(date) > to));
         const total = perDay.reduce((sum, one) => sum + one.total, 0);
@@ -182,15 +182,16 @@ fn visits_of_a_link_are_compared() {
     browser.value(WITH_COUNTS);
     browser.value("document.querySelector('tbody .short-url a').click()");
     says(browser, ".tiles", "60");
+    // The change and the dashed line are of the same 30 days, whose weekends lie below these.
     says(browser, ".tiles", "+100%");
-    says(browser, ".visits-chart .plot-legend", "Previous period");
+    says(browser, ".visits-chart .plot-legend", "5 weeks earlier 30");
     shows(browser, "[data-period='30d'][aria-pressed=true]");
     browser.fits_everywhere_by_finger();
     // Nothing was before the first visit.
     browser.click("[data-period='all']");
-    says(browser, ".tiles", "90");
+    says(browser, ".tiles", "95");
     wait_until("no comparison", || {
-        browser.value("!document.querySelector('.visits-chart').innerText.includes('Previous period')") == true
+        browser.value("!document.querySelector('.visits-chart').innerText.includes('earlier')") == true
     });
     assert!(browser.url().ends_with("links/seen?period=all"), "{}", browser.url());
     // Days of one's own.
@@ -210,7 +211,7 @@ fn visits_of_a_link_are_compared() {
     // A step back, and a reload, show what the address says.
     browser.value("history.back()");
     shows(browser, "[data-period='all'][aria-pressed=true]");
-    says(browser, ".tiles", "90");
+    says(browser, ".tiles", "95");
     browser.go(&at(node, "links/seen?period=7d"));
     shows(browser, "[data-period='7d'][aria-pressed=true]");
     says(browser, ".visits-chart", "No visits in this period");
@@ -233,7 +234,7 @@ fn young_links_are_compared_with_nothing() {
     browser.value("document.querySelector('tbody .short-url a').click()");
     says(browser, ".tiles", "60");
     assert_eq!(browser.value("document.querySelector('.tiles').innerText.includes('+')"), json!(false));
-    let legend = "document.querySelector('.visits-chart .plot-legend').innerText.includes('Previous period')";
+    let legend = "document.querySelector('.visits-chart .plot-legend').innerText.includes('earlier')";
     assert_eq!(browser.value(legend), json!(false));
     // Two periods of seven days fit into its life.
     browser.click("[data-period='7d']");

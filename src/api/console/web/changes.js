@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import * as format from "./format.js";
-import { DAY_MS, HOUR_MS, isRunning } from "./period.js";
+import { DAY_MS, HOUR_MS, daysBefore, isRunning } from "./period.js";
 import { usage as text } from "./strings-traffic.js";
 
 /** Up to here an unfinished day is a large part of a period, and the server still has the hours of the period before. */
@@ -27,7 +27,7 @@ export function visitsOfBoth(visits, before, period, valueOf = PARTS.visits) {
   }
   const end = lastHour();
   const until = (rows, last) => rows?.reduce((sum, one) => (Date.parse(one.date) < last ? sum + valueOf(one) : sum), 0) ?? null;
-  return [until(visits.perHour, end), until(before?.perHour, end - period.days * DAY_MS), true];
+  return [until(visits.perHour, end), until(before?.perHour, end - daysBefore(period) * DAY_MS), true];
 }
 
 /** The change of visits. */
@@ -42,7 +42,7 @@ export function countsBefore(counts, before, steps, period) {
   if (!endsAtHour(period) || hours.length === 0) {
     return counts;
   }
-  const [start, end] = [steps.at(-1), lastHour()].map((at) => at - period.days * DAY_MS);
+  const [start, end] = [steps.at(-1), lastHour()].map((at) => at - daysBefore(period) * DAY_MS);
   const ended = hours.filter(({ date }) => Date.parse(date) >= start && Date.parse(date) < end);
   return [...counts.slice(0, -1), end > start ? ended.reduce((sum, one) => sum + one.total, 0) : null];
 }

@@ -85,10 +85,19 @@ export function withPeriod(query, chosen) {
   return params;
 }
 
-/** The period just before another one, as long as that. */
-function periodBefore({ from, days }) {
-  const at = (back) => dayOf(startOf(from) - back * DAY_MS);
-  return { name: "own", from: at(days), to: at(1), days };
+/** Periods of as many days or more are compared by whole weeks, so that weekends lie on weekends. */
+const DAYS_BY_WEEKS = 28;
+
+/** By how many weeks the period that one is compared with is earlier; null for a short period, which is compared with the one just before. */
+export const weeksBefore = ({ days }) => (days < DAYS_BY_WEEKS ? null : Math.ceil(days / 7));
+
+/** By how many days the period that one is compared with is earlier. They do not overlap. */
+export const daysBefore = (period) => (weeksBefore(period) === null ? period.days : weeksBefore(period) * 7);
+
+/** The period that one is compared with. It is as long. */
+function periodBefore(period) {
+  const at = (day) => dayOf(startOf(day) - daysBefore(period) * DAY_MS);
+  return { name: "own", from: at(period.from), to: at(period.to), days: period.days };
 }
 
 /** Whether the last day of a period is not over. */
@@ -102,7 +111,7 @@ export function queryBefore(period, now = Date.now()) {
     return null;
   }
   const query = apiQuery(periodBefore(period));
-  return isRunning(period, now) ? { ...query, endDate: new Date(now - period.days * DAY_MS).toISOString() } : query;
+  return isRunning(period, now) ? { ...query, endDate: new Date(now - daysBefore(period) * DAY_MS).toISOString() } : query;
 }
 
 /** The query of an API call about a period. */

@@ -3,7 +3,7 @@
 import { countsBefore } from "./changes.js";
 import { card, emptyState, h } from "./dom.js";
 import * as format from "./format.js";
-import { DAY_MS, HOUR_MS, isRunning, stepsOf } from "./period.js";
+import { DAY_MS, HOUR_MS, daysBefore, isRunning, stepsOf, weeksBefore } from "./period.js";
 import { usage as text } from "./strings-traffic.js";
 import { visitsPlot } from "./visits-plot.js";
 
@@ -25,10 +25,10 @@ export function visitsCard(visits, before, period, keep, { note = null, size } =
   const steps = stepsOf(period, step);
   const of = (at, name) => known.get(at)?.[name] ?? 0;
   const lists = [steps.map((at) => of(at, "total") - of(at, "bots")), steps.map((at) => of(at, "bots"))];
-  const earlier = countsBefore(steps.map((at) => knownBefore.get(at - period.days * DAY_MS)?.total ?? 0), before, steps, period);
+  const earlier = countsBefore(steps.map((at) => knownBefore.get(at - daysBefore(period) * DAY_MS)?.total ?? 0), before, steps, period);
   const host = h("div");
   keep(visitsPlot(host, {
-    label: title, steps, lists, before: earlier.some((count) => count > 0) ? earlier : null, when: isByHour ? format.hour : format.day, utc: true, byHour: isByHour,
+    label: title, steps, lists, before: earlier.some((count) => count > 0) ? earlier : null, beforeName: text.periodBefore(weeksBefore(period)), when: isByHour ? format.hour : format.day, utc: true, byHour: isByHour,
     running: isRunning(period) ? text.soFar[isByHour ? "hour" : "day"] : null, size,
   }));
   return card(title, { className: "visits-chart" }, host, note);

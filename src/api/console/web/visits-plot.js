@@ -6,11 +6,11 @@ import { barPlot } from "./plot.js";
 import { common } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
 
-/** Fills a host with the plot of `lists`, people and bots at each of `steps`, and of all visits at the same step of the period `before`, if that is there; returns the plot. `running` names the last step if it is not over. */
-export function visitsPlot(host, { label, steps, lists, before = null, when, utc, byHour = false, running = null, size = {} }) {
+/** Fills a host with the plot of `lists`, people and bots at each of `steps`, and of all visits at the same step of the period `before`, if that is there, named `beforeName`; returns the plot. `running` names the last step if it is not over. */
+export function visitsPlot(host, { label, steps, lists, before = null, beforeName, when, utc, byHour = false, running = null, size = {} }) {
   const picture = h("div");
   const all = before === null ? lists : [...lists, before];
-  const series = [{ label: text.people, colour: "--plot-1" }, { label: text.bots, colour: "--plot-quiet" }, { label: text.periodBefore, colour: "--ink", line: true }].slice(0, all.length);
+  const series = [{ label: text.people, colour: "--plot-1" }, { label: text.bots, colour: "--plot-quiet" }, { label: beforeName, colour: "--ink", line: true }].slice(0, all.length);
   fill(host, picture, tableOf(label, series.map((one) => one.label), { steps, lists: all, when, byHour }));
   const plot = barPlot(picture, { label, when, utc, byHour, running, ...size, stacked: true, series });
   plot.set(steps, all);
