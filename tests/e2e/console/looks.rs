@@ -440,6 +440,14 @@ fn columns_of_a_link_end_together() {
     // Without rules, their card once took the height of a chart.
     let height = browser.value("document.querySelector('#rules').offsetHeight");
     assert!(height.as_f64().is_some_and(|pixels| pixels <= 120.0), "{height}");
+    // What is as in any link is folded.
+    let facts = || {
+        browser.value("[...document.querySelectorAll('.link-page .facts dt')].filter((one) => one.checkVisibility()).map((one) => one.innerText)")
+    };
+    assert_eq!(facts(), json!(["Visits, all time", "Tags", "Created", "Expires", "Domain", "Redirect type"]));
+    press(browser, ".link-page", "all-details");
+    assert_eq!(facts().as_array().map(Vec::len), Some(11));
+    wait_until("one end", || browser.value(COLUMN_ENDS) == json!(0));
     // Rules have the width of the page.
     let conditions = json!([{"type": "device", "matchKey": null, "matchValue": "android"}]);
     let rules = json!({"redirectRules": [{"longUrl": TARGET, "conditions": conditions}]}).to_string();

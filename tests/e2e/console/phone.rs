@@ -259,7 +259,7 @@ fn cards_of_a_link_are_folded_on_a_phone() {
     press(browser, "#rules", "fold");
     says(browser, "#rules", "Add redirect rule");
     assert_eq!(browser.attribute("#rules .fold", "aria-expanded"), "true");
-    // Facts of less interest follow on request.
+    // Facts that are as in any new link follow on request.
     let cached = "[...document.querySelectorAll('.facts dt')].find((one) => one.textContent === 'Browser cache').checkVisibility()";
     assert_eq!(browser.value(cached), json!(false));
     press(browser, "main", "all-details");

@@ -1,7 +1,7 @@
 // The cards of the page of one link.
 
 import { withQuery } from "./api.js";
-import { badge, card, clipped, emptyState, facts, h, loadingState, moreOnPhone, outside, pageLink, row } from "./dom.js";
+import { badge, button, card, clipped, emptyState, facts, h, loadingState, outside, pageLink, row } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
 import { bestOf, onBar, shareTable } from "./parts.js";
@@ -9,9 +9,6 @@ import { hasAllLinks } from "./rights.js";
 import { conditionText } from "./rule-conditions.js";
 import { form, page as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
-
-/** Facts that a phone shows at first: visits, tags, and dates. */
-const FACTS_ON_PHONE = 5;
 
 /** Referrers that are shown at first. */
 const REFERRERS_SHOWN = 10;
@@ -26,23 +23,31 @@ function toLinks(query, said, props) {
   return hasAllLinks() ? pageLink(withQuery("/admin/links", query), outside(said), props) : h("span", props, outside(said));
 }
 
+/** The properties of a link. Those that say nothing, as in any new link, are folded. */
 export function factsCard(link) {
   const { meta, visitsSummary: visits } = link;
-  const list = facts([
-    [text.allVisits, text.visitsOf(visits.total, meta.maxVisits, visits.bots)],
-    [text.tags, link.tags.length === 0 ? common.none : link.tags.map((tag) => [toLinks({ tags: joinTags([tag]) }, tag, { class: "badge" }), " "])],
-    [text.created, format.time(link.dateCreated)],
-    [text.starts, meta.validSince ? format.time(meta.validSince) : text.immediately],
-    [text.expires, meta.validUntil ? format.time(meta.validUntil) : text.never],
-    [text.app, link.app ? [toLinks({ app: link.app }, link.app), link.appVersion && [" ", outside(link.appVersion)]] : common.none],
-    [text.domain, link.domain ? outside(link.domain) : common.defaultDomain],
-    [text.redirectType, redirectType(link.redirectStatus)],
-    [text.cache, link.cacheSeconds === null ? text.off : format.duration(link.cacheSeconds)],
-    [text.forwardQuery, yes(link.forwardQuery)],
-    [text.crawlable, yes(link.crawlable)],
-  ]);
-  [...list.children].slice(FACTS_ON_PHONE).forEach((one) => one.classList.add("further"));
-  return card(text.details, {}, list, moreOnPhone(list, text.allDetails, "all-details"));
+  const all = [
+    [text.allVisits, text.visitsOf(visits.total, meta.maxVisits, visits.bots), true],
+    [text.tags, link.tags.length === 0 ? common.none : link.tags.map((tag) => [toLinks({ tags: joinTags([tag]) }, tag, { class: "badge" }), " "]), true],
+    [text.created, format.time(link.dateCreated), true],
+    [text.starts, meta.validSince ? format.time(meta.validSince) : text.immediately, meta.validSince],
+    [text.expires, meta.validUntil ? format.time(meta.validUntil) : text.never, true],
+    [text.app, link.app ? [toLinks({ app: link.app }, link.app), link.appVersion && [" ", outside(link.appVersion)]] : common.none, link.app],
+    [text.domain, link.domain ? outside(link.domain) : common.defaultDomain, true],
+    [text.redirectType, redirectType(link.redirectStatus), true],
+    [text.cache, link.cacheSeconds === null ? text.off : format.duration(link.cacheSeconds), link.cacheSeconds !== null],
+    [text.forwardQuery, yes(link.forwardQuery), !link.forwardQuery],
+    [text.crawlable, yes(link.crawlable), link.crawlable],
+  ];
+  const list = facts(all);
+  const further = [...list.children].filter((_, at) => !all[at][2]);
+  further.forEach((one) => one.classList.add("further"));
+  const more = further.length > 0 && button(text.allDetails, () => {
+    list.dataset.all = "";
+    list.tabIndex = -1;
+    list.focus({ preventScroll: true });
+  }, { kind: "quiet more-facts", "data-action": "all-details" });
+  return card(text.details, {}, list, more);
 }
 
 /** The referring hosts of all visits, `null` while they load: the node does not count them by day. */

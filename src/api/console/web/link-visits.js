@@ -17,13 +17,13 @@ import { visitsCard } from "./visits-card.js";
 import { saveLinkVisits, saveSingleVisits } from "./visits-export.js";
 import { visitsList } from "./visits-list.js";
 
-const GROUPS = ["places", "technology", "languages", "sources", "campaigns", "destinations"];
+const GROUPS = ["sources", "places", "campaigns", "technology", "languages", "destinations"];
 
 /** The size of the chart, in pixels: with it, the column of the numbers is as high as that of the facts. */
 const CHART = { height: 190 };
 
 /**
- * The visits of a link, for the page with this `context`: `{ counts, about, single, save, referrers, exports(), load(), loadLogged(), update(), leave() }`, the first five elements.
+ * The visits of a link, for the page with this `context`: `{ periods, counts, about, single, save, referrers, exports(), load(), loadLogged(), update(), leave() }`, the first six elements.
  * `exports()` gives the items of a menu with files of them. `load(created)` gets the counts, with
  * their referrers; `created` is a promise of when the link was created, or of null. `loadLogged()` what the visit log has, which takes longer; `update()` follows the address. Each part has its own error, and tries again by itself.
  */
@@ -117,8 +117,8 @@ export function linkVisits(named, context) {
     return loading;
   };
   show();
-  const element = h("section", { class: "stack", "aria-label": text.visits }, picker.element, chips.element, host);
-  return { counts: element, about: about.element, single: single.element, save, exports, referrers, load, loadLogged, update, leave: clear };
+  const element = h("section", { class: "stack", "aria-label": text.visits }, chips.element, host);
+  return { periods: picker.element, counts: element, about: about.element, single: single.element, save, exports, referrers, load, loadLogged, update, leave: clear };
 }
 
 /** Whether the card of destinations has more to tell than the head of the page: several of them, or the one that a filter names. */

@@ -29,17 +29,26 @@ export function tiles(all) {
 }
 
 /**
- * Cards in two columns. Each card goes below the shorter one, in their order, and ends where its content does. Cards that are not there are left out. A narrow page has
- * one column.
+ * Cards in two columns, in their order in each: the first two beside each other, and the others below them so that the columns end as near to each other as they can. Each card ends
+ * where its content does. Cards that are not there are left out. A narrow page has one column.
  */
 export function inColumns(...cards) {
-  const stacks = Array.from({ length: matchMedia("(min-width: 66rem)").matches ? 2 : 1 }, () => ({ height: 0, cards: [] }));
-  cards.flat().filter(Boolean).forEach((one) => {
-    const shorter = stacks.reduce((least, stack) => (stack.height < least.height ? stack : least));
-    shorter.height += heightOf(one);
-    shorter.cards.push(one);
+  const all = cards.flat().filter(Boolean);
+  const stacks = matchMedia("(min-width: 66rem)").matches ? inTwo(all) : [all];
+  return h("div", { class: "cards" }, stacks.filter((stack) => stack.length > 0).map((stack) => h("div", { class: "stack" }, stack)));
+}
+
+/** The cards of the left and of the right column. There are few, so all ways are tried. */
+function inTwo(all) {
+  const [first, second = null, ...others] = all;
+  const heights = new Map(all.map((one) => [one, heightOf(one)]));
+  const sum = (cards) => cards.reduce((total, one) => total + heights.get(one), 0);
+  const ways = Array.from({ length: 2 ** others.length }, (_, way) => {
+    const isRight = (_card, at) => (way >> at) % 2 === 1;
+    const [left, right] = [[first, ...others.filter((...of) => !isRight(...of))], [second, ...others.filter(isRight)]].map((stack) => stack.filter(Boolean));
+    return { stacks: [left, right], gap: Math.abs(sum(left) - sum(right)) };
   });
-  return h("div", { class: "cards" }, stacks.filter((stack) => stack.cards.length > 0).map((stack) => h("div", { class: "stack" }, stack.cards)));
+  return ways.reduce((best, one) => (one.gap < best.gap ? one : best)).stacks;
 }
 
 /** About how high a card is, in rows of a table: what is around its content, the rows, their second lines, an empty state and a button below. */

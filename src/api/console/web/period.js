@@ -13,7 +13,7 @@ export const HOUR_MS = 3_600_000;
 const DAYS = { today: 1, "7d": 7, "30d": 30, "90d": 90, "365d": 365, all: null };
 /** The presets for the visits of all links, and for those of one. */
 export const SERVICE_PERIODS = ["today", "7d", "30d", "month", "90d", "365d"];
-export const LINK_PERIODS = ["today", "7d", "30d", "90d", "all"];
+export const LINK_PERIODS = [...SERVICE_PERIODS, "all"];
 const USUAL = "30d";
 /** The parameters of an address that name a period. */
 const PARAMS = ["period", "from", "to"];

@@ -117,10 +117,10 @@ function draw(page, { link, told, rules }) {
   setText(page.title, link.title ?? link.shortCode);
   page.title.classList.toggle("code", link.title === null);
   page.setTitle(link.title ?? link.shortCode);
-  const { counts, about, single, referrers, loadLogged } = page.visits;
+  const { periods, counts, about, single, referrers, loadLogged } = page.visits;
   const ruled = rulesCard(link, rules, again);
   fill(page.host,
-    headOf(link, edit),
+    headOf(link, edit), periods,
     h("div", { class: "link-page" },
       h("div", { class: "stack" }, counts),
       h("div", { class: "stack" }, factsCard(link), isShort(rules) && ruled)),
