@@ -4,26 +4,24 @@ use serde_json::json;
 
 use crate::support::browser::{END, LEFT, RIGHT, SCREEN};
 use crate::support::console::{OpenConsole, at, says, shows, visited_node};
-use crate::support::node::wait_until;
 
-/// Script: the title of the first card of the page, the height of its chart, and the number of bars in the picture of new links.
+/// Script: the title of the first card of the page, the height of its chart, and the third lines of the last tiles.
 const HERO: &str = "[
     document.querySelector('main .card h2').textContent,
     document.querySelector('.usage-hero .visits-chart .plot-picture').offsetHeight,
-    document.querySelectorAll('.usage-hero .tiles .made-spark > rect').length,
+    ...[...document.querySelectorAll('.usage-hero .tile .change')].slice(-3).map((one) => one.innerText.trim()),
 ]";
 
+/// Two of six tiles once had no third line, and one a picture that no other had.
 #[test]
-fn new_links_are_beside_their_number() {
+fn tiles_of_analytics_have_the_same_lines() {
     let console = OpenConsole::with(visited_node);
     let OpenConsole { node, browser, .. } = &console;
     browser.resize(SCREEN);
     browser.go(&at(node, "usage"));
-    shows(browser, ".usage-hero .tile:nth-child(5) .made-spark[aria-label^='Links created by day: total 1']");
-    assert_eq!(browser.value(HERO), json!(["Visits by day", 264, 30]));
-    // A year has as many bars, each of several days.
-    browser.click("[data-period='365d']");
-    wait_until("a year", || browser.value("document.querySelectorAll('.made-spark > rect').length") == json!(29));
+    shows(browser, ".usage-hero .tile:nth-child(6) .change");
+    assert_eq!(browser.value(HERO), json!(["Visits by day", 264, "from 0", "from 0", "1 in this period"]));
+    assert_eq!(browser.value("document.querySelectorAll('.usage-hero .tile .change').length"), json!(6));
     console.close();
 }
 

@@ -5,12 +5,11 @@ import { PARTS, changeSince, visitsOfBoth } from "./changes.js";
 import { card, clipped, emptyState, h, outside, pageLink, row } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
-import { shape } from "./icons.js";
 import { bestOf, numberOr, onBar, restOf, shareTable, tiles } from "./parts.js";
-import { DAY_MS, isRunning, periodIn, stepsOf } from "./period.js";
+import { isRunning, periodIn } from "./period.js";
 import { hasAllLinks } from "./rights.js";
 import { common } from "./strings-shell.js";
-import { plots, usage as text } from "./strings-traffic.js";
+import { usage as text } from "./strings-traffic.js";
 import { breakdowns } from "./strings-visits.js";
 import { tabbedCard } from "./tabs.js";
 import { LINK_FILTERS, filtersOf, withFilters } from "./visit-filters.js";
@@ -22,9 +21,6 @@ const TOP_SHOWN = 8;
 
 /** The size of the chart of visits, in pixels. */
 const CHART = { height: 264, barWidth: 28 };
-
-/** The size of the picture of new links, in pixels, and the most bars in it. */
-const [SPARK_WIDTH, SPARK_HEIGHT, SPARK_BARS] = [84, 22, 30];
 
 /** As many apps as the node lists. */
 const APPS_MAX = 100;
@@ -49,8 +45,8 @@ export function totals({ visits, orphanVisits, links }, before, period) {
   return tiles([
     ...visitTiles(visits.summary, (valueOf) => visitsOfBoth(visits, before?.visits, period, valueOf)),
     [text.unknownVisits, numberOr(orphanVisits.summary.total, text.counting), compared([unknown({ orphanVisits }), unknown(before), isPart], { isNeutral: true })],
-    hasAllLinks() && [text.created, [numberOr(links.created, text.counting), madeSpark(links, period)], compared([links.created, before?.links.created ?? null, isPart])],
-    hasAllLinks() && [text.links, numberOr(links.total, text.counting)],
+    hasAllLinks() && [text.created, numberOr(links.created, text.counting), compared([links.created, before?.links.created ?? null, isPart])],
+    hasAllLinks() && [text.links, numberOr(links.total, text.counting), links.created !== null && noChange(text.newLinks(links.created))],
   ].filter(Boolean));
 }
 
@@ -66,8 +62,14 @@ function visitTiles(summary, bothOf) {
   ];
 }
 
-/** A change with the number that it began at: "+12% from 1,340". A neutral one is neither good nor bad. */
+/** What stands in the place of a change. */
+const noChange = (said) => h("span", { class: "change soft" }, said);
+
+/** A change with the number that it began at: "+12% from 1,340". A neutral one is neither good nor bad. What began at 0 has no percentage. */
 function compared([now, before, isPart], { isNeutral = false } = {}) {
+  if (now !== null && before === 0) {
+    return noChange(text.from(0));
+  }
   const change = changeSince(now, before, isPart);
   return change && h("span", { class: isNeutral ? "change neutral" : "change" }, change, h("span", { class: "soft not-on-phone" }, " ", text.from(before)));
 }
@@ -79,22 +81,6 @@ export function totalsOfFiltered(now, before, period) {
 
 /** The address of this page for the visits of some filters as well. */
 const narrowed = (query, part) => `/admin/usage?${withFilters(query, { ...part, show: "" })}`;
-
-/** Links created by day, as a picture as wide as a word: a bar for each day, or for several days of a long period; null where no link was created. */
-function madeSpark(links, period) {
-  if (!links.created || links.perDay.some((one) => one.links === null) || period.days < 2) {
-    return null;
-  }
-  const known = new Map(links.perDay.map((one) => [Date.parse(one.date), one.links]));
-  const made = stepsOf(period, DAY_MS).map((step) => known.get(step) ?? 0);
-  const days = Math.ceil(made.length / SPARK_BARS);
-  const bars = Array.from({ length: Math.ceil(made.length / days) }, (_, at) => made.slice(at * days, (at + 1) * days).reduce((sum, one) => sum + one, 0));
-  const [most, step] = [Math.max(...bars), SPARK_WIDTH / bars.length];
-  const label = plots.bars(text.createdByDay, format.number(links.created), format.number(Math.max(...made)));
-  const heightOf = (count) => (count === 0 ? 1 : Math.max(2, (count / most) * SPARK_HEIGHT));
-  return shape("svg", { class: "made-spark", viewBox: `0 0 ${SPARK_WIDTH} ${SPARK_HEIGHT}`, width: SPARK_WIDTH, height: SPARK_HEIGHT, role: "img", "aria-label": label },
-    ...bars.map((count, at) => shape("rect", { class: count === 0 ? "none" : "some", x: (at * step).toFixed(2), y: (SPARK_HEIGHT - heightOf(count)).toFixed(2), width: Math.max(1, step * 0.7).toFixed(2), height: heightOf(count).toFixed(2) })));
-}
 
 /** The most visited links. Each leads to its page, for the period and the filters of the query of this one. */
 export const topLinksCard = (topLinks, query) => card(text.topLinks, { id: "card-links" }, linksList(topLinks, query));

@@ -78,22 +78,16 @@ function columnsOf(data, hasLinks) {
   return Object.keys(text.columns).filter((name) => isWanted[name] ?? true);
 }
 
-const CLASSES = { date: "nowrap", client: "nowrap", link: "clip", from: "clip short", place: "clip place", destination: "clip" };
+const CLASSES = { date: "nowrap", client: "nowrap", link: "clip", from: "clip short", place: "clip place", destination: "clip to" };
 
 const CELLS = {
   date: ({ date }) => format.shortTime(date),
-  link: ({ visitedUrl }) => h("bdi", { class: "clipped mono", title: visitedUrl }, linkParts(withoutBase(visitedUrl))),
+  link: ({ visitedUrl }) => h("bdi", { class: "clipped mono", title: visitedUrl }, withoutBase(visitedUrl).split("?")[0]),
   client: ({ userAgent, potentialBot }) => h("span", null, outside(agentName(userAgent), { title: userAgent }), potentialBot && [" ", badge(text.bot)]),
   from: ({ referer }) => (referer === "" ? h("span", { class: "soft" }, text.direct) : h("bdi", { class: "clipped", title: referer }, hostOf(referer))),
   place: (visit) => placeCell(placeOf(visit)),
   destination: ({ redirectUrl }) => (redirectUrl ? targetLink(redirectUrl, { class: "clipped", title: redirectUrl }, format.bareUrl(redirectUrl)) : null),
 };
-
-/** The path of a link, and its query, for which a phone has no room. */
-function linkParts(url) {
-  const at = url.indexOf("?");
-  return at < 0 ? url : [url.slice(0, at), h("span", { class: "not-on-phone" }, url.slice(at))];
-}
 
 /** A URL of the default domain without its beginning, which all of them share. */
 function withoutBase(url) {
