@@ -368,6 +368,33 @@ fn names_of_settings_take_one_line() {
     console.close();
 }
 
+/// Script: the first name of a setting that is shown, the texts in marks, and whether the certificates can be seen.
+const FOUND_SETTINGS: &str = "[
+    document.querySelector('.settings td:first-child code').textContent,
+    [...new Set([...document.querySelectorAll('.settings mark')].map((one) => one.textContent.toLowerCase()))],
+    document.querySelector('#certificates')?.checkVisibility(),
+]";
+
+/// A setting of an earlier section once stood above those whose name was searched for.
+#[test]
+fn settings_are_found_by_their_names_first() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "settings?filter=connections"));
+    shows(browser, "#certificates");
+    let found = browser.value(FOUND_SETTINGS);
+    assert!(found[0].as_str().is_some_and(|name| name.contains("connections")), "{found}");
+    assert_eq!(found[1], json!(["connections"]));
+    assert_eq!(found[2], false);
+    says(browser, "#settings-limits", "100,000");
+    browser.go(&at(node, "settings"));
+    shows(browser, "#certificates");
+    wait_until("the certificates", || {
+        browser.value("document.querySelector('#certificates').checkVisibility()") == true
+    });
+    console.close();
+}
+
 #[test]
 fn filters_are_cleared_by_a_button() {
     let (console, key) = OpenConsole::with_key();

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { badge, button, fill, h, iconState, outside, pageHead, regionTable, row } from "./dom.js";
 import { certificates } from "./certificates.js";
-import { settingValue } from "./format.js";
+import { number, settingValue } from "./format.js";
 import { icon } from "./icons.js";
 import { breakable, filterClearer, filterField, reloader } from "./parts.js";
 import { settings as text } from "./strings-access.js";
@@ -18,6 +18,8 @@ export async function show(main, { signal, query, setQuery }) {
   const draw = () => {
     fill(list, savedRules(rulesSaved), tables(settings, wanted, bar.clear));
     bar.set(wanted);
+    // Certificates are no answer to a filter of settings.
+    tls.hidden = isFiltered(wanted);
   };
   const choose = (changes) => {
     Object.assign(wanted, changes);
@@ -32,7 +34,6 @@ export async function show(main, { signal, query, setQuery }) {
     render(data) {
       ({ settings, rulesSaved } = data);
       draw();
-      tls.hidden = false;
       return list;
     },
   });
@@ -81,11 +82,10 @@ const tableOf = ({ name }) => (name.includes(".") ? name.slice(0, name.indexOf("
 
 function tables(settings, { text: typed, onlySet }, clear) {
   const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
-  const isFound = (one) => {
-    const all = [one.name, one.value ?? "", one.source, one.doc].join(" ").toLowerCase();
-    return words.every((word) => all.includes(word));
-  };
-  const found = settings.filter((one) => (!onlySet || isSet(one)) && isFound(one));
+  const isIn = (text) => words.every((word) => text.toLowerCase().includes(word));
+  const matches = settings.filter((one) => (!onlySet || isSet(one)) && isIn([one.name, one.value ?? "", one.source, one.doc].join(" ")));
+  // Names that match come first, and so do their sections.
+  const found = [...matches.filter(({ name }) => isIn(name)), ...matches.filter(({ name }) => !isIn(name))];
   if (found.length === 0) {
     return onlySet && words.length === 0
       ? iconState("settings", text.noneChanged, text.noneChangedText, button(text.showAll, clear, { "data-action": "show-all" }))
@@ -94,7 +94,7 @@ function tables(settings, { text: typed, onlySet }, clear) {
   const groups = Map.groupBy(found, tableOf);
   // Settings that were searched for are shown at once. All others begin folded: each section names those that somebody changed.
   const isSearch = onlySet || words.length > 0 || groups.size === 1;
-  const sections = [...groups].map(([table, rows]) => section(table, rows, { isOpen: isSearch || location.hash === `#${idOf(table)}`, isWhole: !isSearch }));
+  const sections = [...groups].map(([table, rows]) => section(table, rows, { words, isOpen: isSearch || location.hash === `#${idOf(table)}`, isWhole: !isSearch }));
   return [
     h("div", { class: "toolbar" },
       h("p", { class: "soft", role: "status" }, text.found(found.length, settings.length)),
@@ -125,10 +125,10 @@ function sectionChoice(tables) {
 }
 
 /** The settings of a table of the file, which can be folded. */
-function section(table, settings, { isOpen, isWhole }) {
+function section(table, settings, { words, isOpen, isWhole }) {
   // While only some settings are shown, their rows say which of them are changed.
   const changed = isWhole ? settings.filter(isSet) : [];
-  const region = regionTable(text.label(table), COLUMNS, settings.map(settingRow));
+  const region = regionTable(text.label(table), COLUMNS, settings.map((one) => settingRow(one, words)));
   // Names, values and descriptions are too long for columns of a phone.
   region.table.classList.add("as-cards");
   return h("details", { id: idOf(table), class: "card settings", open: isOpen },
@@ -137,10 +137,22 @@ function section(table, settings, { isOpen, isWhole }) {
     region.element);
 }
 
-function settingRow(setting) {
+/** A text whose parts are made by `part`, those that were searched for in marks. */
+function marked(text, words, part = (one) => one) {
+  if (words.length === 0) {
+    return part(text);
+  }
+  const any = new RegExp(`(${words.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`, "i");
+  return text.split(any).map((one, at) => (at % 2 === 1 ? h("mark", null, part(one)) : part(one)));
+}
+
+/** A text with commas between the thousands of its numbers, but not of ports and parts of addresses. */
+const grouped = (text) => text.replace(/(?<![\w.:/])\d{4,}(?![\w.:/])/g, (digits) => number(Number(digits)));
+
+function settingRow(setting, words) {
   const { name, doc, kind, source } = setting;
   const made = row(
-    { content: [h("code", null, breakable(name)), h("div", { class: "about" }, doc, h("small", { class: "meaning" }, text.format(kind)))], class: "wrap" },
+    { content: [h("code", null, marked(name, words, breakable)), h("div", { class: "about" }, marked(doc, words), h("small", { class: "meaning" }, text.format(grouped(kind))))], class: "wrap" },
     { content: valueOf(setting), class: "wrap value" },
     { content: sourceOf(source), class: isSet(setting) ? "wrap source" : "source not-on-phone" });
   made.classList.toggle("set", isSet(setting));
@@ -154,16 +166,16 @@ function sourceOf(source) {
   return [kind, place && [" ", h("small", { class: "meaning" }, h("code", null, outside(breakable(place))))]];
 }
 
-/** A value for people, without quotes where something is left. */
-function textOf(value) {
+/** A value for people, without quotes where something is left. One of a range of numbers is a number. */
+function textOf(value, kind) {
   const read = settingValue(value);
-  return (Array.isArray(read) ? read.join(", ") : read) || value;
+  return /^\d+$/.test(value) && / to \d/.test(kind) ? grouped(value) : (Array.isArray(read) ? read.join(", ") : read) || value;
 }
 
-function valueOf({ value, hidden, note }) {
+function valueOf({ value, kind, hidden, note }) {
   if (hidden) {
     return [badge(text.hidden), note && h("small", { class: "meaning" }, outside(note))];
   }
-  const shown = value === null ? h("span", { class: "soft" }, note ? outside(note) : text.notSet) : h("div", { class: "long mono" }, outside(textOf(value)));
+  const shown = value === null ? h("span", { class: "soft" }, note ? outside(note) : text.notSet) : h("div", { class: "long mono" }, outside(textOf(value, kind)));
   return [shown, value !== null && note && h("small", { class: "meaning" }, outside(note))];
 }
