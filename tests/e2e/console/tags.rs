@@ -97,7 +97,7 @@ fn tags_are_renamed_merged_and_deleted() {
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "tags"));
     act(browser, "sale", "rename-tag");
-    says(browser, "dialog h2", "Rename tag sale");
+    says(browser, "dialog h2", "Rename tag “sale”");
     says(browser, "dialog [data-action=submit]", "Rename tag");
     browser.is_accessible();
     enter_name(browser, "Summer Sale");
@@ -109,7 +109,7 @@ fn tags_are_renamed_merged_and_deleted() {
     // The name of another tag merges both, once that is confirmed.
     act(browser, "sale", "rename-tag");
     enter_name(browser, "print");
-    says(browser, "dialog h2", "Merge tag sale into print");
+    says(browser, "dialog h2", "Merge tag “sale” into “print”");
     says(browser, "dialog [data-action=confirm]", "Merge tags");
     says(browser, "dialog", "1 link already has the tag print");
     says(browser, "dialog", "on 2 links");
@@ -123,7 +123,7 @@ fn tags_are_renamed_merged_and_deleted() {
     wait_until("merged tags", || tags_of(node, "one") == json!(["print"]) && tags_of(node, "two") == json!(["print"]));
     says(browser, ".list-status", "2 tags");
     act(browser, "print", "delete-tag");
-    says(browser, "dialog h2", "Delete tag print");
+    says(browser, "dialog h2", "Delete tag “print”");
     says(browser, "dialog", "2 links lose the tag print");
     press(browser, "dialog", "confirm");
     wait_until("links without the tag", || tags_of(node, "one") == json!([]) && tags_of(node, "two") == json!([]));
