@@ -28,13 +28,15 @@ const SHIFT: &str = "new Promise((done) => {
 const HAS_FONTS: &str = "['Inter', 'JetBrains Mono'].every((name) =>
     [...document.fonts].some((one) => one.family.includes(name) && one.status === 'loaded'))";
 
-/// Script: names in the bar that are cut, cards that scroll within the page, and examples that a button covers or that are cut.
+/// Script: names in the bar that are cut, cards that scroll within the page, examples that a button covers or that are
+/// cut, and names of settings that break in a sentence.
 const MISFITS: &str = "[
     ...[...document.querySelectorAll('#tabs span')].filter((one) => one.scrollWidth > one.clientWidth),
     ...[...document.querySelectorAll('main .region:not(.plot-table *):has(> .as-cards)')].filter((one) => getComputedStyle(one).overflowY !== 'visible'),
     ...[...document.querySelectorAll('.snippet:has(.copy)')].filter((one) =>
         one.querySelector('pre').getBoundingClientRect().right > one.querySelector('.copy').getBoundingClientRect().left + 1),
     ...[...document.querySelectorAll('.snippet pre')].filter((one) => one.scrollWidth > one.clientWidth),
+    ...[...document.querySelectorAll('main a[href*=\"settings?filter\"] > code')].filter((one) => one.textContent.length <= 28 && one.getClientRects().length > 1),
 ].map((one) => one.outerHTML.slice(0, 200))";
 
 #[test]

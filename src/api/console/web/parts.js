@@ -11,8 +11,11 @@ export function breakable(name) {
   return name.split(/(?<=[._])/).flatMap((part, at) => (at > 0 ? [h("wbr"), part] : part));
 }
 
+/** Names of settings that are longer break in a sentence, where a phone has no room for them. */
+const WHOLE_NAME_MAX = 28;
+
 /** The name of a setting, or other words for it, which lead to it where the settings may be seen. */
-export function settingLink(name, said = h("code", null, breakable(name))) {
+export function settingLink(name, said = h("code", null, name.length > WHOLE_NAME_MAX ? breakable(name) : name)) {
   return !mayManage() ? said : pageLink(`/admin/settings?filter=${encodeURIComponent(name)}`, said);
 }
 
