@@ -30,7 +30,7 @@ struct RunbookSection {
     alarm: &'static str,
     /// The condition that raises the alarm, as a sentence.
     title: &'static str,
-    severity: &'static str,
+    severity: String,
     /// The kind of the badge with the severity, for its colour.
     tone: &'static str,
     /// The section as HTML.
@@ -55,7 +55,7 @@ impl RunbookSection {
             Severity::Warning => "warn",
             Severity::Notice => "",
         };
-        let (title, severity, names_pages) = (alarm.meaning(), severity.name(), events.names_pages);
+        let (title, severity, names_pages) = (alarm.meaning(), sentence(severity.name()), events.names_pages);
         Some(RunbookSection { alarm: alarm.name(), title, severity, tone, text, names_pages })
     }
 }
@@ -214,13 +214,13 @@ mod tests {
         let full = page(Alarm::DiskFull);
         for part in [
             "<h1>The disk of the data directory is nearly full; writes are refused.</h1>",
-            r#"<span class="badge bad">critical</span> <code>disk_full</code>"#,
+            r#"<span class="badge bad">Critical</span> <code>disk_full</code>"#,
             r#"<script src="/runbook.js" defer></script>"#,
         ] {
             assert!(full.contains(part), "{part} is missing in {full}");
         }
-        assert!(page(Alarm::RedisAway).contains(r#"<span class="badge warn">warning</span>"#));
-        assert!(page(Alarm::CodesUsedUp).contains(r#"<span class="badge">notice</span>"#));
+        assert!(page(Alarm::RedisAway).contains(r#"<span class="badge warn">Warning</span>"#));
+        assert!(page(Alarm::CodesUsedUp).contains(r#"<span class="badge">Notice</span>"#));
     }
 
     #[test]

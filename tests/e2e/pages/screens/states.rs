@@ -361,7 +361,7 @@ fn look_at_alarm(browser: &Browser, node: &Node, setup: &Setup) {
     look_at(browser, "status-alarm");
     browser.click(".alarms a");
     says(browser, ".runbook", "Repair mode, disk or content");
-    says(browser, ".runbook .badge", "warning");
+    says(browser, ".runbook .badge", "Warning");
     says(browser, ".runbook .caption code", "apps_unreadable");
     says(browser, ".command:has(button)", "sudo ls -l /var/lib/carom/apps.json");
     browser.click(":nth-child(1 of .command) button");
