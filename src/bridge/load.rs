@@ -127,7 +127,7 @@ impl Hasher for IdentityHasher {
 
 /// Text of the alarm of cores that cannot hold the filter of all codes.
 pub const MEMORY_LIMIT_LOW: &str =
-    "links.memory_limit is too low for this many links; unknown codes are looked up on disk";
+    "links.memory_limit is too low for this many links; unknown slugs are looked up on disk";
 
 /// Words of [`RuledBits`]. With a thousand links with redirect rules, one other code in 65 counts as one with rules.
 /// The bits take 8 KiB.

@@ -55,7 +55,7 @@ impl EvictionWatch {
         let servers: Vec<String> = self.evicting.iter().map(named).collect();
         let each = if servers.len() == 1 { "" } else { ", on each of them" };
         Some(format!(
-            "Redis may remove links and codes of the fleet once its memory is full: {}; run `redis-cli -h {} -p {} CONFIG SET maxmemory-policy noeviction`{each}, and set the same in the configuration of Redis",
+            "Redis may remove links and slugs of the fleet once its memory is full: {}; run `redis-cli -h {} -p {} CONFIG SET maxmemory-policy noeviction`{each}, and set the same in the configuration of Redis",
             servers.join(", "),
             first.host,
             first.port

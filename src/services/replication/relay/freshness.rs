@@ -90,7 +90,7 @@ impl Relay {
             let reason =
                 self.contact.failure.as_deref().unwrap_or("the relay, another node of this site, reports no progress");
             let text = format!(
-                "this site has no contact to the site {other}: {reason}; unknown codes return 503 until it has"
+                "this site has no contact to the site {other}: {reason}; unknown slugs return 503 until it has"
             );
             stats.alarms.raise(Alarm::SiteAway, text);
         }
