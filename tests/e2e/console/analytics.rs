@@ -309,10 +309,10 @@ fn single_visits_need_a_log() {
     console.close();
 }
 
-/// Script: true if the chips of filters are between the header and the lower edge of the window.
+/// Script: true if the chips of filters are between the period and the lower edge of the window.
 const CHIPS_ARE_IN_SIGHT: &str = "(() => {
-    const [chips, header] = ['.chips', '.top'].map((name) => document.querySelector(name).getBoundingClientRect());
-    return chips.top >= header.bottom && chips.bottom <= innerHeight;
+    const [chips, period] = ['.chips', '.period'].map((name) => document.querySelector(name).getBoundingClientRect());
+    return chips.top >= period.bottom && chips.bottom <= innerHeight;
 })()";
 
 #[test]
@@ -473,7 +473,7 @@ fn best_campaign_is_one_step_away() {
         wait_until("the focus", || browser.value(is_focused) == true);
         // The header with its notice about open access and the period stay above the card, in this order.
         let is_below =
-            "['.top', '.period', '#card-campaigns'].map((part) => document.querySelector(part).getBoundingClientRect())
+            "['.top', '.period > div', '#card-campaigns'].map((part) => document.querySelector(part).getBoundingClientRect())
             .every(({ top }, at, all) => at === 0 || top >= all[at - 1].bottom - 1)";
         wait_until("a card below the header and the period", || browser.value(is_below) == true);
     };
