@@ -26,17 +26,20 @@ for (const block of document.querySelectorAll("pre")) {
   block.replaceWith(command);
   const button = document.createElement("button");
   button.type = "button";
-  button.textContent = "Copy";
-  button.setAttribute("aria-label", `Copy ${block.textContent}`);
+  const name = (word) => {
+    button.textContent = word;
+    button.setAttribute("aria-label", `${word} ${block.textContent}`);
+  };
+  name("Copy");
   command.append(block, button);
   let timer;
   button.addEventListener("click", async () => {
     const isCopied = await copy(block);
-    button.textContent = isCopied ? "Copied" : "Failed";
+    name(isCopied ? "Copied" : "Failed");
     said.textContent = isCopied ? "Copied." : "Copying failed. Select the command and copy it.";
     clearTimeout(timer);
     timer = setTimeout(() => {
-      button.textContent = "Copy";
+      name("Copy");
       said.textContent = "";
     }, SAID_MS);
   });

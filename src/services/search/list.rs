@@ -255,10 +255,11 @@ impl Finder<'_> {
         let are_few = |scan: CandidateScan<'_>| {
             has_domains && scan.are_few(&IndexRun::of_dates(filter), CANDIDATES_SORTED_MAX, CANDIDATES_COUNT_TIME_MAX)
         };
-        if query.cursor.is_none() && self.scan_by_sections().is_some_and(are_few) {
-            if let Some(sorted) = self.sorted()? {
-                return Ok(sorted);
-            }
+        if query.cursor.is_none()
+            && self.scan_by_sections().is_some_and(are_few)
+            && let Some(sorted) = self.sorted()?
+        {
+            return Ok(sorted);
         }
         let descending = query.order.descending;
         let (mut from, mut to) = (Vec::new(), Vec::new());

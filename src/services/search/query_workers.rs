@@ -65,10 +65,10 @@ pub fn start(setup: &ListerSetup) -> io::Result<(ListQueues, Vec<JoinHandle<()>>
     let lister = Lister { setup: setup.clone(), robots: Arc::default() };
     let [searcher, orderer] = [lister.clone(), lister.clone()];
     let (pages, mut threads) = pool::start(Priority::Urgent, "list", LISTERS, LIST_QUEUE_LEN, move |request| {
-        lister.answer(request, Duration::ZERO)
+        lister.answer(request, Duration::ZERO);
     })?;
     let (searches, more) = pool::start(Priority::Long, "search", SEARCHERS, SEARCH_QUEUE_LEN, move |request| {
-        searcher.answer(request, Duration::ZERO)
+        searcher.answer(request, Duration::ZERO);
     })?;
     threads.extend(more);
     let order = move |(asked, request): (Instant, ListRequest)| {

@@ -82,6 +82,8 @@ fn console_has_a_card_of_bypass() {
         for size in [(1_280, 860), (390, 844)] {
             browser.resize(size);
             browser.go(&console::at(&node, ""));
+            console::shows(&browser, ".server-details");
+            browser.value("document.querySelector('.server-details').open = true");
             console::says(&browser, "main", "Kernel bypass");
             console::says(&browser, "main", "on s0; counts since start");
             console::says(&browser, "main", "Native, copies");

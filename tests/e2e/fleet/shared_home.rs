@@ -10,7 +10,7 @@ use crate::support::api_client::JSON;
 use crate::support::browser::{Browser, SCREEN};
 use crate::support::bulk::{code_of, many, send_all};
 use crate::support::cluster::Cluster;
-use crate::support::console::{at, press, says, shows};
+use crate::support::console::{at, press, press_in_menu, says, shows};
 use crate::support::fleet::{
     Fleet, HOT_LIMIT, KEY, assert_redirects, changed, delete, known, open_links, redirects, settle, shared,
 };
@@ -359,7 +359,7 @@ fn console_says_what_needs_all_links() {
     // A delete takes effect at once, and the page then asks for the link.
     browser.expect("status of 404");
     browser.expect("status of 503");
-    press(&browser, "main", "delete");
+    press_in_menu(&browser, "delete");
     press(&browser, "dialog", "confirm");
     wait_until("the delete", || get(&nodes[0], "slug") == 404);
     browser.close();
