@@ -29,14 +29,14 @@ pub enum Origin {
     Custom,
 }
 
-/// A version of the state of a code. A single node leaves it at zero, unless the slug was free in a fleet before. Nodes that share a code space compare it (see
-/// [`crate::replication`]).
+/// A version of the state of a code. A single node leaves it at zero, unless the slug was free in a fleet before. Nodes that
+/// share a code space compare it (see [`crate::replication`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Version {
     /// Number of times that a link of the code was created or ended.
     pub rev: u32,
-    /// A random number drawn at the creation of a link, the same in all states of that link. Zero for a link that was created
-    /// without Redis, except after a tombstone that has zero, too ([`crate::replication::rules::version_after`]).
+    /// A random number drawn at the creation of a link, the same in all states of that link. A link that was created without
+    /// Redis has zero, or after a tombstone a number by its date ([`crate::replication::rules::version_after`]).
     pub claim: u64,
     /// Number of changes of one link. It decides neither between two links nor between a link and its end: the author
     /// of a change may not have seen the other link or the end.

@@ -63,19 +63,19 @@ pub fn claim(stored: Option<&State>, link: &State) -> Verdict {
 }
 
 /// Returns the version of the next link of a slug that is free since `gone`, for a node that decides alone, or for an import.
-/// Such a link has no claim of its own. If the link of the tombstone had none either, both would be one link, whose tombstone
-/// stays: Redis would never take the next one. So the next one then gets a claim by its date. Two nodes that import one line give
-/// it the same.
+/// The link keeps a claim of its own. A link without one gets a claim by its code, date and revision, so two nodes that import
+/// one line after tombstones of one revision agree. It never has the claim zero: another node may still have a tombstone with
+/// the claim zero, from an earlier link of the slug, and a tombstone ends every link of its claim.
 pub fn version_after(gone: Version, link: &Link) -> Version {
     let (rev, claim) = (gone.rev.saturating_add(1), link.version.claim);
-    if claim != gone.claim {
+    if claim != 0 && claim != gone.claim {
         return Version { rev, ..link.version };
     }
     let mut key = [0; CODE_KEY_LEN_MAX];
     let of_link = [link.code.key(&mut key), &link.created_ms.to_be_bytes(), &rev.to_be_bytes()].concat();
-    let derived = xxh3_64(&of_link);
-    let claim = if derived == gone.claim { derived.wrapping_add(1) } else { derived };
-    Version { rev, claim: claim.max(1), ..link.version }
+    let derived = xxh3_64(&of_link).max(1);
+    let claim = if derived == gone.claim { derived.wrapping_add(1).max(1) } else { derived };
+    Version { rev, claim, ..link.version }
 }
 
 /// Deletes the link of a code that has this claim. The request may come twice, or late, when the code belongs to
@@ -258,12 +258,33 @@ pub(crate) mod tests {
         assert!(adopts(Some(&gone), &next(5)), "other nodes would keep the tombstone");
         assert_eq!(next(5), next(5), "two nodes import one line");
         assert_ne!(next(5).version().claim, next(6).version().claim);
-        // A claim of its own, or a tombstone with a claim, tells the two apart.
-        for (claim, of_gone) in [(7, 0), (0, 7)] {
-            let State::Link(of) = link(Origin::Custom, 1, claim) else { panic!("it is a link") };
-            let gone = Version { rev: 4, claim: of_gone, edit: 0 };
-            assert_eq!(version_after(gone, &of), Version { rev: 5, claim, edit: 0 });
+        // A claim of its own tells the two apart.
+        let State::Link(of) = link(Origin::Custom, 1, 7) else { panic!("it is a link") };
+        let version = |rev, claim| Version { rev, claim, edit: 0 };
+        assert_eq!(version_after(version(4, 0), &of), version(5, 7));
+        assert_ne!(version_after(version(4, 7), &of).claim, 7);
+    }
+
+    #[test]
+    fn earlier_tombstone_without_a_claim_ends_no_later_link() {
+        let State::Link(of) = link(Origin::Custom, 0, 0) else { panic!("it is a link") };
+        let after = |gone: &State| {
+            State::Link(Arc::new(Link { version: version_after(gone.version(), &of), ..Link::clone(&of) }))
+        };
+        // Another node has missed everything since this tombstone.
+        let earlier = State::Link(Arc::clone(&of)).deleted(9);
+        let by_fleet = link(Origin::Custom, 2, 7).deleted(9);
+        let again = after(&earlier).deleted(9);
+        for gone in [&earlier, &by_fleet, &again] {
+            let next = after(gone);
+            assert_ne!(next.version().claim, gone.version().claim, "{gone:?}");
+            assert_eq!(offer(Some(&next), &earlier), Verdict::Held(next.clone()), "{gone:?}");
+            assert_eq!(offer(Some(&earlier), &next), Verdict::Accepted(next.clone()), "{gone:?}");
+            assert!(adopts(Some(&earlier), &next), "{gone:?}");
         }
+        // Two nodes import one line. One of them has missed that the fleet used the slug.
+        let rev = by_fleet.version().rev;
+        assert_eq!(after(&by_fleet), after(&earlier.with_version(Version { rev, ..earlier.version() })));
     }
 
     #[test]
