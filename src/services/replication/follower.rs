@@ -5,6 +5,7 @@
 //! deliveries for at most [`POLL`], which bounds how old a change of another node can get before this node sees it.
 
 mod compare;
+mod deliver;
 mod grants;
 mod progress;
 mod retain;
@@ -21,18 +22,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carom_shards::Code;
-
 use self::progress::{Compare, Rereading, Retaining, SetAside, SlugScan};
 use super::context::{FleetContext, ShuttingDown, note_error};
 use crate::bridge::fleet_view::{FollowFence, since_boot};
-use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
-use crate::services::replication::redis::{CodeChange, READ_TOGETHER_MAX, Redis, RedisError};
+use crate::bridge::{StreamBatch, StreamChange, WriterOrder};
+use crate::services::replication::redis::{READ_TOGETHER_MAX, Redis, RedisError};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use carom_model::replication::follow::{self, StreamEntry, StreamPosition, StreamRead};
 use carom_model::replication::outbox::Delivery;
-use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::{NoState, ReceivedState};
 use carom_model::replication::{EntryId, PARTITIONS, Partition, State};
 use carom_store::links::StoreError;
@@ -55,12 +53,6 @@ const POLL_WHILE_AWAY: Duration = Duration::from_millis(250);
 /// Number of entries read from one stream at once while streams have more than [`READ_TOGETHER_MAX`]: about a hundred
 /// microseconds of a server's time.
 const READ_COUNT: usize = 512;
-
-/// Number of states delivered to Redis at once.
-const DELIVER_COUNT: usize = 256;
-
-/// Number of deliveries after whose records no further ones are read in a turn, if all of them must wait.
-const HELD_BACK_MAX: usize = 1_024;
 
 /// Interval between two ticks for the writer.
 const TICK_EVERY: Duration = Duration::from_secs(2);
@@ -463,54 +455,6 @@ impl Follower {
             self.send_to_writer(WriterOrder::PositionLost { partition, at })?;
         }
         failure.map_or(Ok(()), Err)
-    }
-
-    /// Delivers some of the outbox to Redis, in order. Returns true if more is left.
-    fn deliver(&mut self) -> Result<bool, Stopped> {
-        if self.queue.is_empty() {
-            return Ok(false);
-        }
-        let (mut some, mut held_back) = (Vec::new(), Vec::new());
-        while some.len() < DELIVER_COUNT && held_back.len() < HELD_BACK_MAX {
-            let Some(delivery) = self.queue.pop_front() else { break };
-            self.note_slug(&delivery.code);
-            match self.fleet.stored_state(&delivery.code) {
-                Some(state) if self.may_bring(&delivery.code, &state) => some.push((delivery, state)),
-                Some(_) => held_back.push(delivery),
-                None => self.wait_for_record(delivery),
-            }
-        }
-        let offers: Vec<(Code, CodeChange)> =
-            some.iter().map(|(delivery, state)| (delivery.code, CodeChange::Offer(state.clone()))).collect();
-        let answers = self.redis.change(&offers, REDIS_TIMEOUT);
-        let is_more = !self.queue.is_empty();
-        let (mut delivered, mut again, mut failure) = (Vec::new(), Vec::new(), None);
-        for ((delivery, sent), answer) in some.into_iter().zip(answers) {
-            match answer {
-                Ok(changed) => {
-                    if matches!(changed.verdict, Verdict::HeldUnread(_)) {
-                        self.note_marks();
-                    }
-                    delivered.push(OutboxReply { delivery, sent, verdict: changed.verdict, echo: changed.echo });
-                }
-                Err(error) => {
-                    again.push(delivery);
-                    failure = Some(error);
-                }
-            }
-        }
-        assert_eq!(delivered.len() + again.len(), offers.len(), "a change would stay undelivered until a restart");
-        for delivery in again.into_iter().chain(held_back).rev() {
-            self.queue.push_front(delivery);
-        }
-        self.fleet.stats.fleet.delivered.add(delivered.len() as u64);
-        if !delivered.is_empty() {
-            self.send_to_writer(WriterOrder::Delivered(delivered))?;
-        }
-        match failure {
-            Some(error) => Err(Stopped::RedisError(error)),
-            None => Ok(is_more && !offers.is_empty()),
-        }
     }
 }
 

@@ -17,7 +17,7 @@ use self::settling::Settling;
 use super::follow::StreamPosition;
 use super::{Echo, EntryId, Partition, State};
 
-/// A code whose state must be sent, by the number of its entry. Entries are sent in this order.
+/// A code whose state must be sent, by the number of its entry. Entries are queued in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delivery {
     /// The number of the entry.

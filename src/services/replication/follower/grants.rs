@@ -57,6 +57,12 @@ impl Follower {
         partitions.iter().copied().filter(|of| !undone.contains(of)).collect()
     }
 
+    /// True if this node has a position in the stream of a code. Without one, Redis may have been emptied, and the epoch of grants
+    /// there is not ended yet.
+    pub(super) fn has_position(&self, code: &Code) -> bool {
+        self.positions.contains_key(&Partition::of(code))
+    }
+
     /// True if the outbox may bring a state to Redis. If the position of this node in the stream was lost, the node first ends the
     /// epoch of grants there. Then a limited link waits for the introduction, like all links of a comparison.
     pub(super) fn may_bring(&self, code: &Code, state: &State) -> bool {
@@ -64,7 +70,7 @@ impl Follower {
         let is_limited = matches!(state, State::Link(link) if link.policy.max_visits.is_some());
         // No process with a shared home is introduced.
         let is_compared = self.fleet.home.stores_all_links() && self.must_compare.contains(&of);
-        self.positions.contains_key(&of) && !(is_limited && is_compared && self.lacks_introduction())
+        self.has_position(code) && !(is_limited && is_compared && self.lacks_introduction())
     }
 
     /// Returns for each of these partitions whether Redis has the whole report of this node. The thread that admits visits stores

@@ -78,6 +78,8 @@ mod tests {
     use super::*;
     use crate::services::replication::testing::context;
     use carom_model::link::{Origin, record};
+    use carom_model::replication::follow::StreamPosition;
+    use carom_model::replication::{EntryId, Partition};
     use carom_model::testing::{link, newer_record};
 
     #[test]
@@ -93,6 +95,8 @@ mod tests {
         entries.iter().for_each(|entry| batch.add_to_outbox(entry));
         fleet.links.commit(batch).unwrap();
         follower.queue.extend(entries);
+        let position = StreamPosition { id: EntryId { ms: 1, seq: 0 }, check: 1 };
+        follower.positions.extend(entries.map(|entry| (Partition::of(&entry.code), position)));
         assert!(follower.deliver().is_ok(), "nothing can be sent");
         assert_eq!(follower.set_aside.deliveries, [entries[1]], "the other code has no record");
         // Redis does not answer, and the delivery stays.
