@@ -318,8 +318,8 @@ impl Follower {
         let lost: Vec<Partition> = Partition::all().filter(|of| !self.positions.contains_key(of)).collect();
         if !lost.is_empty() {
             match self.go_to_the_end(&lost) {
-                // The server that is away may be theirs.
-                Err(Stopped::RedisError(_)) if failure.is_some() => {}
+                // As for streams, a part of Redis is away.
+                Err(Stopped::RedisError(error)) => _ = failure.get_or_insert(error),
                 moved => moved?,
             }
         }
@@ -495,6 +495,17 @@ mod tests {
         });
         assert!(follower.send_to_writer(WriterOrder::Tick).is_err(), "it waits until the node stops");
         assert!(is_ready.join().unwrap());
+    }
+
+    #[test]
+    fn lost_positions_of_a_server_that_is_away_keep_no_node_from_being_ready() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = context(dir.path());
+        let ((writer, _orders), (_outbox, deliveries)) = (sync_channel(8), channel());
+        let mut follower = prepare(&fleet, writer, deliveries).unwrap();
+        // All streams with a position answer: there is none.
+        assert!(follower.read().is_err(), "Redis does not name the ends of the others");
+        assert!(follower.has_caught_up());
     }
 
     #[test]
