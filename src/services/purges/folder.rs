@@ -51,9 +51,15 @@ impl PurgeFolder {
     /// Writes the file of a purge or a selection, durably.
     ///
     /// # Errors
-    /// If it cannot be written. The former file stays.
-    pub(super) fn write(&self, id: PurgeId, content: &Value) -> io::Result<()> {
-        write_whole(&self.path_of(id), content.to_string().as_bytes())
+    /// If it cannot be written. The former file stays. If the purge or selection is new, no file stays, unless it cannot be
+    /// removed either.
+    pub(super) fn write(&self, id: PurgeId, content: &Value, is_new: bool) -> io::Result<()> {
+        let written = write_whole(&self.path_of(id), content.to_string().as_bytes());
+        if written.is_err() && is_new {
+            // The file exists if only the sync of the folder has failed. The next start would then carry out what was refused.
+            let _ = self.remove(id);
+        }
+        written
     }
 
     /// Removes the file of a purge or a selection, if it exists.

@@ -182,7 +182,7 @@ impl PurgeRegistry {
     fn replace(&mut self, id: PurgeId, entry: PurgeEntry) -> io::Result<()> {
         let mut json = entry.list.to_json();
         json["stage"] = json!(entry.stage.as_str());
-        self.folder.write(id, &json)?;
+        self.folder.write(id, &json, !self.all.contains_key(&id))?;
         self.all.insert(id, entry);
         Ok(())
     }
@@ -394,6 +394,20 @@ mod tests {
         assert_eq!(open().at_stage(PurgeStage::Erased), [(PurgeId(1), list(&["b"]))], "no stage comes twice");
         std::fs::write(registry.folder.path_of(PurgeId(3)), "{}").unwrap();
         assert_eq!(open().all().len(), 2);
+    }
+
+    #[test]
+    fn refused_purge_leaves_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut registry = PurgeRegistry::open(dir.path()).unwrap();
+        registry.begin(PurgeId(2), list(&["b"])).unwrap();
+        let paths = [1, 2].map(|id| registry.folder.path_of(PurgeId(id)));
+        // The file has got its name, and the write fails after that.
+        std::fs::write(&paths[0], "{}").unwrap();
+        paths.iter().for_each(|path| std::fs::create_dir(path.with_extension("json.new")).unwrap());
+        assert!(registry.begin(PurgeId(1), list(&["a"])).is_err());
+        assert!(registry.advance(PurgeId(2), PurgeStage::Due).is_err());
+        assert_eq!(paths.map(|path| path.exists()), [false, true], "the next start carries out what has a file");
     }
 
     #[test]

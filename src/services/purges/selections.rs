@@ -291,7 +291,7 @@ impl SelectionRegistry {
 
     /// Stores a selection, durably. If that fails, the former one stays.
     fn replace(&mut self, id: PurgeId, selection: Selection) -> io::Result<()> {
-        self.folder.write(id, &to_json(&selection))?;
+        self.folder.write(id, &to_json(&selection), !self.all.contains_key(&id))?;
         self.all.insert(id, selection);
         Ok(())
     }
@@ -407,6 +407,18 @@ mod tests {
         assert_eq!(registry.resume(ID), (counts(100, 2), place("a")));
         registry.restart(ID).unwrap();
         assert_eq!(open(dir.path()).resume(ID), (counts(0, 2), None));
+    }
+
+    #[test]
+    fn refused_selection_leaves_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut registry = open(dir.path());
+        let path = registry.folder.path_of(ID);
+        // The file has got its name, and the write fails after that.
+        fs::write(&path, "{}").unwrap();
+        fs::create_dir(path.with_extension("json.new")).unwrap();
+        assert!(registry.begin(ID, 1_000, terms(None)).is_err());
+        assert!(!path.exists(), "the next start would continue the search");
     }
 
     #[test]
