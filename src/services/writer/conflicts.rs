@@ -38,8 +38,9 @@ impl ConflictReports {
             if *is_one_link || !has_claim || !plan.leaves_link(code, lost.claim) {
                 tell(stats, conflict);
             }
-            if !is_one_link && has_claim && !plan.leaves_link(code, lost.claim) {
-                self.dropped.push_back((*code, lost.claim));
+            let dropped = (*code, lost.claim);
+            if !is_one_link && has_claim && !plan.leaves_link(code, lost.claim) && !self.dropped.contains(&dropped) {
+                self.dropped.push_back(dropped);
             }
         }
         let excess = self.dropped.len().saturating_sub(DROPPED_MAX);
@@ -145,6 +146,16 @@ mod tests {
         let stats = NodeStats::default();
         follow(&mut reports, &stats, &mine, vec![(gone, Some(mine.version())), (state(3, 7), None)]);
         assert_eq!((stats.fleet.conflicts.get(), alarm(&stats)), (0, String::new()));
+    }
+
+    #[test]
+    fn link_that_is_dropped_twice_is_remembered_once() {
+        let (mut reports, stats) = (ConflictReports::default(), NodeStats::default());
+        for _ in 0..2 {
+            follow(&mut reports, &stats, &state(1, 7), vec![(state(1, 8), None)]);
+        }
+        assert_eq!(reports.dropped.iter().map(|(_, claim)| *claim).collect::<Vec<u64>>(), [7]);
+        assert_eq!(stats.fleet.conflicts.get(), 2);
     }
 
     #[test]
