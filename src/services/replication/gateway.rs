@@ -280,6 +280,7 @@ impl Gateway {
     /// Offers the changed link to Redis, as the next state after the newer one of Redis and this node.
     fn change(&mut self, request: StoreRequest, deadline: Instant, theirs: Option<State>) -> Result<(), ShuttingDown> {
         let StoreRequest::Change { code, patch, by, .. } = &request else { return Ok(()) };
+        let is_absent = theirs.is_none();
         let now = rules::newest(self.fleet.stored_state(code), theirs);
         let changed = match &now {
             Some(State::Link(link)) if !by.has(link) => None,
@@ -287,6 +288,9 @@ impl Gateway {
             Some(State::Gone(_)) | None => None,
         };
         match (now, changed) {
+            (Some(_), Some(link)) if is_absent && self.must_hold_back(&link) => {
+                self.send_to_writer(request, STATE_UNKNOWN)
+            }
             (Some(_), Some(link)) => {
                 let version = link.version.edited();
                 assert_eq!(link.code, *code, "a change of one link would be offered as the state of another");
@@ -299,6 +303,12 @@ impl Gateway {
             (None, _) if !self.fleet.view.is_denied(code, false) => self.send_to_writer(request, STATE_UNKNOWN),
             (None, _) => self.send_to_writer(request, FleetDecision::Absent),
         }
+    }
+
+    /// True if this node must not bring a link to a Redis that lacks it: a limited link, while partitions are compared. Redis may
+    /// have been emptied, and other nodes be granted visits of the link without the report of this node.
+    fn must_hold_back(&self, link: &Link) -> bool {
+        link.policy.max_visits.is_some() && self.fleet.stats.fleet.comparing.get() > 0
     }
 
     /// Asks Redis to remove the link that a delete names, if the request may delete this link.
@@ -365,10 +375,12 @@ mod tests {
     use crate::services::replication::testing::context;
     use carom_model::access::{AppName, Scope};
     use carom_model::link::history::Author;
+    use carom_model::link::patch::Patch;
     use carom_model::link::record;
     use carom_shards::CoreId;
     use carom_telemetry::alarms::Alarm;
     use std::collections::HashSet;
+    use std::num::NonZeroU32;
 
     /// Returns a gateway, and the orders that it sends to the writer.
     fn gateway(fleet: &FleetContext) -> (Gateway, Receiver<WriterOrder>) {
@@ -411,6 +423,36 @@ mod tests {
             assert!(gateway.delete(request, Instant::now() + Duration::from_secs(1), None).is_ok());
             let is_held = matches!(orders.try_recv(), Ok(WriterOrder::Client(_, FleetDecision::Held(_))));
             assert_eq!((is_held, gateway.waiting.len()), (!is_asked, usize::from(is_asked)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_change_brings_back_no_limited_link_during_a_comparison() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = context(dir.path());
+        let (mut gateway, orders) = gateway(&fleet);
+        let mut limited = carom_model::testing::link("abc", Origin::Custom);
+        limited.policy.max_visits = NonZeroU32::new(5);
+        let (mut batch, mut text) = (fleet.links.batch(), Vec::new());
+        record::encode_link(b"abc", &limited, &mut text);
+        batch.put(&limited.code, &text);
+        fleet.links.commit(batch).unwrap();
+        let stored = State::Link(Arc::new(limited.clone()));
+        let title = || Box::new(Patch { title: Some(Some("title".to_owned())), ..Patch::default() });
+        let unlimited = || Box::new(Patch { max_visits: Some(None), ..Patch::default() });
+        for (comparing, theirs, patch, is_asked) in [
+            (0, None, title(), true),
+            (1, Some(stored), title(), true),
+            (1, None, unlimited(), true),
+            (1, None, title(), false),
+        ] {
+            fleet.stats.fleet.comparing.set(comparing);
+            gateway.waiting.clear();
+            let (by, author, ticket) = (Scope::ALL, Author::default(), Ticket::new(CoreId(0), 1));
+            let request = StoreRequest::Change { code: limited.code, patch, by, author, ticket };
+            assert!(gateway.change(request, Instant::now() + Duration::from_secs(1), theirs).is_ok());
+            let is_failed = matches!(orders.try_recv(), Ok(WriterOrder::Client(_, FleetDecision::NoReply { .. })));
+            assert_eq!((is_failed, gateway.waiting.len()), (!is_asked, usize::from(is_asked)));
         }
     }
 

@@ -96,7 +96,9 @@ impl Follower {
     }
 
     /// Restores in Redis the kept texts of those of some marked codes whose states Redis has lost.
-    fn restore_lost(&mut self, differing: Vec<UnreadState>) -> Result<(), Stopped> {
+    fn restore_lost(&mut self, mut differing: Vec<UnreadState>) -> Result<(), Stopped> {
+        // The links may be limited. After a loss of positions, the next pass begins once they are known.
+        differing.retain(|(code, _)| self.has_position(code));
         // A node that is behind may lack a later state, which has expired in Redis.
         if differing.is_empty() || self.fleet.view.is_behind() {
             return Ok(());
@@ -187,9 +189,31 @@ fn is_lost(code: Code, text: &[u8], head: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::prepare;
     use super::*;
+    use crate::services::replication::testing::context;
     use carom_model::link::{Link, Origin, Version};
+    use carom_model::replication::follow::StreamPosition;
+    use carom_model::replication::{EntryId, Partition};
     use std::sync::Arc;
+    use std::sync::mpsc::{channel, sync_channel};
+
+    #[test]
+    fn kept_texts_wait_until_grant_epochs_have_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = context(dir.path());
+        let ((writer, _orders), (_outbox, deliveries)) = (sync_channel(8), channel());
+        let mut follower = prepare(&fleet, writer, deliveries).unwrap();
+        let code = Code::parse(b"abc").unwrap();
+        let mut batch = fleet.links.batch();
+        batch.mark_unread(&code, b"of a later version");
+        fleet.links.commit(batch).unwrap();
+        let marked = fleet.links.unread_page(None, PIECE).unwrap();
+        assert_eq!(marked.len(), 1);
+        assert!(follower.restore_lost(marked.clone()).is_ok(), "the position is lost, so Redis is not asked");
+        follower.positions.insert(Partition::of(&code), StreamPosition { id: EntryId { ms: 1, seq: 0 }, check: 1 });
+        assert!(follower.restore_lost(marked).is_err(), "Redis does not answer");
+    }
 
     #[test]
     fn lost_states_are_told_by_their_heads() {
