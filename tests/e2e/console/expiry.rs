@@ -41,6 +41,9 @@ fn links_expire_never_or_on_a_date() {
     says(browser, "dialog .created-times", "Never expires.");
     assert_eq!(until(), json!(null));
     browser.go(&at(node, "links/lasting"));
+    // The expiry that the link had for a moment is no change that somebody made.
+    says(browser, ".history", "by anonymous");
+    assert_eq!(browser.value("document.querySelectorAll('.history > li').length"), json!(1));
     press(browser, "main", "edit");
     shows(browser, "dialog select[name=expires]");
     browser.choose(EXPIRES, "date");
@@ -56,6 +59,7 @@ fn links_expire_never_or_on_a_date() {
     browser.choose(EXPIRES, "never");
     press(browser, "dialog", "submit");
     wait_until("no expiry", || until().is_null());
+    says(browser, ".history", "→ Never");
     console.close();
 }
 

@@ -341,6 +341,13 @@ fn page_of_a_deleted_link_says_so() {
     says(browser, ".history", TARGET);
     assert_eq!(browser.value("document.querySelector('.history del')"), json!(null));
     browser.is_accessible();
+    // Until the delete, the link is archived; that is a step of the delete.
+    node.wire().shorten_as("later", TARGET);
+    assert_eq!(node.wire().ask("DELETE", &format!("{SHORT_URLS}/later?after=1"), "", b"").status, 200);
+    wait_until("a deleted link", || node.wire().get("/later").status == 404);
+    browser.go(&at(node, "links/later"));
+    says(browser, ".history", TARGET);
+    assert_eq!(browser.value("document.querySelectorAll('.history > li').length"), json!(1));
     console.close();
 }
 

@@ -64,15 +64,41 @@ export function referrersCard(referrers) {
   return card(text.referrers, { fold: bestOf(referrers[0].host, format.number(referrers[0].total)) }, shareTable(common.asTable(text.referrers), columns, rows, { shown: REFERRERS_SHOWN, action: "all-referrers" }));
 }
 
+/** How soon after its creation the console takes the default expiry away from a link that never expires. */
+const CREATED_MS = 3_000;
+/** How long before a delete the console archives a link at most: that is the time to undo it. */
+const DELETED_MS = 120_000;
+
+/** Whether an edit did no more than to set a field to a value. */
+const isOnly = ({ what, changes }, field, to) => what === "changed" && changes.length === 1 && changes[0].field === field && changes[0].to === to;
+
+const isWithin = (later, earlier, time) => Math.abs(Date.parse(later) - Date.parse(earlier)) <= time;
+
+/** The edits that somebody wanted: without the steps in which the console creates a link that never expires, and deletes one. */
+function wantedEdits(history, link) {
+  const ofCreate = (edit) => link && edit.through === "admin" && edit.app === link.app && isOnly(edit, "validUntil", null) && isWithin(edit.at, link.dateCreated, CREATED_MS);
+  const wanted = [];
+  for (const edit of history) {
+    const last = wanted.at(-1);
+    if (last?.what === "deleted" && isOnly(edit, "archived", true) && isWithin(last.at, edit.at, DELETED_MS)) {
+      wanted[wanted.length - 1] = { ...last, changes: last.changes.filter(({ field }) => field !== "archived") };
+    } else if (!ofCreate(edit)) {
+      wanted.push(edit);
+    }
+  }
+  return wanted;
+}
+
 /** The history of a link, the newest change first; `null` where it could not be read. */
 export function historyCard(history, link) {
   if (history === null) {
     return card(text.history, {}, emptyState(text.historyUnknown, text.historyUnknownText));
   }
   const made = link && h("li", null, badge(text.badges.created, "good"), " ", format.time(link.dateCreated), text.by, link.app ? outside(link.app) : text.noKey);
-  const [last] = history;
+  const edits = wantedEdits(history, link);
+  const [last] = edits;
   const latest = last ? [text.badges[last.what] ?? last.what, " ", format.date(last.at)] : link && [text.badges.created, " ", format.date(link.dateCreated)];
-  return card(text.history, { beside: h("small", null, text.historyNote), fold: latest }, h("ol", { class: "plain history" }, history.map(editItem), made));
+  return card(text.history, { beside: h("small", null, text.historyNote), fold: latest }, h("ol", { class: "plain history" }, edits.map(editItem), made));
 }
 
 function editItem({ at, app, keyId, through, what, changes }) {
@@ -88,7 +114,7 @@ const isEmpty = (value) => value === null || value === false || (Array.isArray(v
 /** The value of a field, as the rest of the page shows it. */
 function shown(field, value) {
   if (value === null || (Array.isArray(value) && value.length === 0)) {
-    return h("span", { class: "soft" }, text.nothing);
+    return h("span", { class: "soft" }, text.nothings[field] ?? text.nothing);
   }
   switch (field) {
     case "validSince":

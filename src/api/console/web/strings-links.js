@@ -304,9 +304,11 @@ export const page = {
   },
   by: " by ",
   through: " via ",
-  noKey: "an anonymous user",
+  noKey: "anonymous",
   unknownActor: "an unknown user",
   key: " (key ",
   ways: { api: "the API", admin: "the console", fleet: "another node" },
   nothing: "None",
+  /** What a field without a value means, where that is not “None”. */
+  nothings: { validSince: "Immediately", validUntil: "Never", cacheSeconds: "Off", maxVisits: "No limit" },
 };
