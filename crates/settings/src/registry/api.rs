@@ -46,7 +46,7 @@ pub(super) const API: [Setting; 4] = [
         kind: "true or false",
         default: Some("false"),
         secret: false,
-        doc: "Behave like Shlink where carom differs: expired links return 404 like unknown ones, links without validUntil never expire unless links.default_ttl is set, and domains without a redirect for missing links use that of the default domain.",
+        doc: "Behave like Shlink where carom differs: expired links return 404 like unknown ones, links without an expiry date never expire unless links.default_ttl is set, and domains without a redirect for missing links use that of the default domain.",
         show: |settings| Shown::plain(settings.api.shlink_strict),
     },
 ];

@@ -91,7 +91,7 @@ pub(super) const LINKS: [Setting; 14] = [
         kind: "off, or a time such as 90s, 30m, 12h or 730d",
         default: Some("730d"),
         secret: false,
-        doc: "Expiry of links created through the API without validUntil, counted from creation or from a later validSince. off: such links never expire.",
+        doc: "Default expiry. Applies to new links without an expiry date, counted from creation or from a later start date. off: such links never expire.",
         show: |settings| Shown::time_or("off", settings.default_ttl),
     },
     Setting {
@@ -102,7 +102,7 @@ pub(super) const LINKS: [Setting; 14] = [
         kind: "forever, or a time such as 90s, 30m, 12h or 1d",
         default: Some("1d"),
         secret: false,
-        doc: "How long an expired link is kept: it returns 410 and can be reactivated with a new validUntil. Then it is removed.",
+        doc: "How long an expired link is kept: it returns 410 and can be reactivated with a new expiry date. Then it is removed.",
         show: |settings| Shown::time_or("forever", settings.expiry.keep),
     },
     Setting {
