@@ -428,7 +428,7 @@ fn sections_of_settings_are_chosen() {
     // Sections begin folded, and name the settings that were changed.
     says(browser, "#settings-general summary", "Changed: ");
     says(browser, "#settings-links summary", "Links");
-    says(browser, "#settings-links summary code", "links");
+    says(browser, "#settings-links summary", "Default expiry, slugs, redirects");
     let open = || browser.value("['general', 'links'].map((name) => document.getElementById(`settings-${name}`).open)");
     assert_eq!(open(), json!([false, false]));
     let choose = "((choice) => { choice.value = 'settings-links'; choice.dispatchEvent(new Event('change')); })";
@@ -439,6 +439,9 @@ fn sections_of_settings_are_chosen() {
         (40.0..120.0).contains(&top.as_f64().unwrap())
     });
     assert_eq!(open(), json!([false, true]));
+    // An open section names its table of the file instead.
+    says(browser, "#settings-links summary code", "links");
+    assert_eq!(browser.value("document.querySelector('#settings-links .contents').checkVisibility()"), false);
     browser.value("document.querySelector('[data-action=unfold]').click()");
     assert_eq!(browser.value("document.querySelectorAll('.settings:not([open])').length"), json!(0));
     // A single section needs no choice.

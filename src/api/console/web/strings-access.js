@@ -220,7 +220,28 @@ export const fleet = {
 };
 
 /** Sections of the settings whose titles are more than the name of their table; the first one is in no table. */
-const SECTIONS = { "": "General", allow: "Allowed hosts", block: "Blocked hosts", tls: "TLS", api: "API", geo: "Geolocation" };
+const SECTIONS = { "": "General", allow: "Allow list", block: "Block list", tls: "TLS", api: "API", geo: "Geolocation" };
+/** What the settings of each section are about. */
+const CONTENTS = {
+  "": "Listeners, data directory, base URL",
+  links: "Default expiry, slugs, redirects",
+  allow: "Hosts that links may point to",
+  block: "Hosts that links may not point to",
+  domains: "Served domains, unknown hosts",
+  fleet: "Nodes, Redis, replication",
+  tls: "Certificates, HTTP/2, HSTS",
+  limits: "Connections, timeouts, rate limits",
+  admin: "Access to the console",
+  pages: "Name, logo, home page",
+  drain: "Wait before a shutdown",
+  log: "Level and format of the log",
+  access_log: "Log of requests",
+  api: "Compatibility with other shorteners, CORS",
+  bypass: "Serving past the kernel’s TCP (AF_XDP)",
+  visits: "Visit log, client addresses",
+  events: "Event log, webhooks, message queues",
+  geo: "Countries and cities of visitors",
+};
 const capital = (word) => word.charAt(0).toUpperCase() + word.slice(1);
 
 export const settings = {
@@ -241,6 +262,7 @@ export const settings = {
   changedCount: (changed) => `, ${number(changed)} changed`,
   changedNames: (names) => `Changed: ${names.join(", ")}`,
   sectionName: (table) => SECTIONS[table] ?? capital(table.replaceAll("_", " ")),
+  contents: (table) => CONTENTS[table] ?? "",
   label: (table) => (table === "" ? "General settings, as a table" : `Settings of ${table}, as a table`),
   columns: { name: "Setting", value: "Value", source: "Source" },
   sources: { default: "Default", flag: "Flag", environment: "Environment" },

@@ -132,7 +132,7 @@ function section(table, settings, { words, isOpen, isWhole }) {
   // Names, values and descriptions are too long for columns of a phone.
   region.table.classList.add("as-cards");
   return h("details", { id: idOf(table), class: "card settings", open: isOpen },
-    h("summary", null, icon("down"), h("h2", null, text.sectionName(table)), h("code", { class: "soft" }, table), h("small", { class: "counts" }, text.count(settings.length), changed.length > 0 && h("span", { class: "not-on-phone" }, text.changedCount(changed.length))),
+    h("summary", null, icon("down"), h("h2", null, text.sectionName(table)), h("code", { class: "soft" }, table), h("span", { class: "soft contents" }, text.contents(table)), h("small", { class: "counts" }, text.count(settings.length), changed.length > 0 && h("span", { class: "not-on-phone" }, text.changedCount(changed.length))),
       changed.length > 0 && h("small", { class: "changed-names" }, text.changedNames(changed.map(({ name }) => name.slice(table.length + (table === "" ? 0 : 1)))))),
     region.element);
 }
