@@ -380,7 +380,7 @@ fn people_and_links_without_app_are_shown() {
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "usage"));
     shows(browser, ".tiles");
-    let labels = ["Visits", "People", "Bots", "Unknown links", "Links created", "Total links"];
+    let labels = ["Visits", "People", "Bots", "Unknown links", "New links", "Total links"];
     assert_eq!(browser.value(TILES), json!(labels));
     shows(browser, "#card-links [data-tab=apps]");
     browser.click("#card-links [data-tab=apps]");

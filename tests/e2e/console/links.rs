@@ -80,11 +80,11 @@ fn undo_of_a_delete_counts_down() {
     node.wire().shorten_as("gone", TARGET);
     browser.go(&at(node, "links/gone"));
     press_in_menu(browser, "delete");
-    says(browser, ".toast", "“gone” no longer redirects.");
+    says(browser, ".toast", "“gone” deleted. It no longer redirects.");
     browser.value("document.querySelector('.toast').dispatchEvent(new Event('pointerenter'))");
     let seconds = "Number(/\\d+/.exec(document.querySelector('.toast [data-action=undo-delete]').textContent)[0])";
     wait_until("fewer seconds", || browser.value(&format!("{seconds} < 18")) == true);
-    says(browser, ".toast", "“gone” deleted.");
+    says(browser, ".toast", "“gone” deleted for good.");
     lacks(browser, ".toast [data-action=undo-delete]");
     wait_until("a link that is gone", || node.wire().get("/gone").status == 404);
     console.close();

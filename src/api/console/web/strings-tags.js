@@ -34,7 +34,7 @@ export const tags = {
   next: "Next",
   shown: (from, to, all) => `${number(from)} to ${number(to)} of ${number(all)}`,
   newName: "New name",
-  newNameHint: (number_) => `The tag changes on ${links(number_)}. The name of an existing tag merges both.`,
+  newNameHint: (number_) => `The tag changes on ${links(number_)}. If the name exists, the two tags are merged.`,
   nameMissing: "Enter a name.",
   nameSame: "Enter another name.",
   renaming: (tag) => `Renaming ${tag}…`,

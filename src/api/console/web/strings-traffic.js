@@ -179,7 +179,7 @@ export const usage = {
   bots: "Bots",
   botVisits: "Bots",
   unknownVisits: "Unknown links",
-  created: "Links created",
+  created: "New links",
   links: "Total links",
   people: "People",
   periodBefore: (weeks) => (weeks === null ? "Previous period" : `${weeks} weeks earlier`),
