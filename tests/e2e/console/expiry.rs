@@ -155,6 +155,9 @@ fn expiry_is_some_days_or_the_end_of_one() {
     console.close();
 }
 
+/// Script: which groups of a form are open.
+const OPEN_GROUPS: &str = "[...document.querySelectorAll('dialog details')].map((one) => one.open)";
+
 /// A day alone means its beginning, and a link that is to live for some days lives for them from then on.
 #[test]
 fn starts_are_days_or_times() {
@@ -165,6 +168,9 @@ fn starts_are_days_or_times() {
     browser.go(&at(node, "links/later"));
     press(browser, "main", "edit");
     shows(browser, EXPIRES);
+    // As for a new link, the expiry is in no group, and groups in which nothing was set are folded.
+    assert_eq!(browser.value(OPEN_GROUPS), json!([false, false]));
+    assert_eq!(browser.value("document.querySelector('dialog details [name=expires]')"), json!(null));
     browser.choose(EXPIRES, "7");
     enter(browser, "validSince", "2099-11-04");
     assert_eq!(browser.value(HINT), json!("Expires Wed 11 Nov 2099, 00:00 UTC."));
@@ -177,5 +183,8 @@ fn starts_are_days_or_times() {
     let meta = node.wire().get(&format!("{SHORT_URLS}/later")).json()["meta"].clone();
     assert_eq!(meta["validSince"], "2099-11-04T12:00:00+00:00");
     assert_eq!(meta["validUntil"], "2099-11-11T12:00:00+00:00");
+    press(browser, "main", "edit");
+    shows(browser, EXPIRES);
+    assert_eq!(browser.value(OPEN_GROUPS), json!([true, false]));
     console.close();
 }

@@ -110,9 +110,9 @@ async function askForLink(destination) {
     hasAllLinks() && field({ name: "findIfExists", label: text.findIfExists, type: "checkbox", hint: text.findIfExistsHint }),
   ].filter(Boolean);
   const limits = [starts, maxVisits].filter(Boolean);
-  const [groupSlug, groupStart] = hasAllLinks() ? [text.groupSlug, text.groupStart] : [text.groupForm, text.groupSchedule];
+  const groupSlug = hasAllLinks() ? text.groupSlug : text.groupForm;
   return formDialog(text.create, {
-    fields: [longUrl, shortUrlFields(domains, hasSlashes), beside(title, tags), expires, fieldGroup(groupSlug, code), fieldGroup(groupStart, limits), fieldGroup(text.groupRedirect, redirect)],
+    fields: [longUrl, shortUrlFields(domains, hasSlashes), beside(title, tags), expires, fieldGroup(groupSlug, code), fieldGroup(groupStart(), limits), fieldGroup(text.groupRedirect, redirect)],
     action: text.create,
     discard: text.discard,
     submit: (values) => {
@@ -121,6 +121,9 @@ async function askForLink(destination) {
     },
   });
 }
+
+/** The title of the group with the start, and with the visit limit where the node counts all visits. */
+const groupStart = () => (hasAllLinks() ? text.groupStart : text.groupSchedule);
 
 /** The short URL as it will be: its domain, which can be chosen where there are several, then the slug. */
 function shortUrlFields(domains, hasSlashes) {
@@ -197,8 +200,8 @@ function checkTimes(starts, expires) {
 /** Asks for changes of a link and makes them, with an undo; `onChange(link)` hears of both. */
 export async function editDialog(link, onChange) {
   const { longUrl, title, tags, starts, expires, maxVisits, redirect } = commonFields(link, null);
-  const limits = [starts, expires, maxVisits].filter(Boolean);
-  const all = [longUrl, title, tags, ...limits, ...redirect];
+  const limits = [starts, maxVisits].filter(Boolean);
+  const all = [longUrl, title, tags, expires, ...limits, ...redirect];
   const before = new Map(all.map((one) => [one.name, JSON.stringify(one.value())]));
   const submit = async (values) => {
     checkTimes(starts, expires);
@@ -206,7 +209,11 @@ export async function editDialog(link, onChange) {
     const changed = Object.fromEntries(Object.entries(values).filter(([name, value]) => JSON.stringify(value) !== before.get(name)));
     return { changed, link: Object.keys(changed).length > 0 ? await patch(linkPath(link), changed) : null };
   };
-  const done = await formDialog(text.edit(link.shortCode), { fields: [longUrl, beside(title, tags), fieldGroup(hasAllLinks() ? text.groupLimits : text.groupSchedule, limits, true), fieldGroup(text.groupRedirect, redirect, true)], action: text.save, submit });
+  // Groups begin folded, as for a new link, unless something in them was set.
+  const isLimited = link.meta.validSince !== null || link.meta.maxVisits !== null;
+  const isSpecial = link.redirectStatus !== 302 || link.cacheSeconds !== null || !link.forwardQuery || link.crawlable;
+  const fields = [longUrl, beside(title, tags), expires, fieldGroup(groupStart(), limits, isLimited), fieldGroup(text.groupRedirect, redirect, isSpecial)];
+  const done = await formDialog(text.edit(link.shortCode), { fields, action: text.save, submit });
   if (!done?.link) {
     return;
   }
