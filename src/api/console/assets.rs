@@ -120,6 +120,7 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "strings-import.js",
     SCRIPT "strings-links.js",
     SCRIPT "strings-rules.js",
+    SCRIPT "strings-settings.js",
     SCRIPT "strings-shell.js",
     SCRIPT "strings-tags.js",
     SCRIPT "strings-traffic.js",

@@ -93,6 +93,33 @@ fn qr_codes_of_this_machine_are_warned_of() {
     console.close();
 }
 
+/// Script: the settings without a title, and whether each title is that of one setting alone.
+const WITHOUT_TITLE: &str = "(async () => {
+    const { titles } = await import(new URL('strings-settings.js', document.querySelector('script[type=module]').src));
+    const { settings } = await (await fetch('/admin/api/settings')).json();
+    const known = Object.values(titles);
+    return [settings.map(({ name }) => name).filter((name) => !(name in titles)), known.length === settings.length && new Set(known).size === known.length];
+})()";
+
+/// Settings were once listed by their names, and by any word of their descriptions.
+#[test]
+fn settings_are_found_by_their_titles() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "links"));
+    shows(browser, "main [data-action=new-link]");
+    assert_eq!(browser.value(WITHOUT_TITLE), json!([[], true]));
+    let found = "[...document.querySelectorAll('.palette-name')].map((one) => one.textContent)";
+    browser.chord(CONTROL, "k");
+    shows(browser, "dialog.palette");
+    browser.press("default exp");
+    wait_until("the setting", || browser.value(found) == json!(["links.default_ttl"]));
+    browser.is_accessible();
+    browser.press(ESCAPE);
+    lacks(browser, "dialog");
+    console.close();
+}
+
 #[test]
 fn palette_knows_other_words_and_urls() {
     let console = OpenConsole::open();
@@ -111,7 +138,7 @@ fn palette_knows_other_words_and_urls() {
     says(browser, ".palette-entry[aria-selected=true]", "Analytics");
     browser.press(ESCAPE);
     lacks(browser, "dialog");
-    // Periods, settings by name or description, the kinds of keys, and what to do with tags.
+    // Periods, settings by title or name, the kinds of keys, and what to do with tags.
     for (typed, found) in [
         ("last month", "Analytics, last month"),
         ("expires", "Links: expired"),

@@ -15,6 +15,7 @@ import { reports } from "./reports.js";
 import { hasAllLinks, mayManage, mayRetag, mayWrite } from "./rights.js";
 import { go, navigation } from "./router.js";
 import { palette as text, reports as reportsText } from "./strings-shell.js";
+import { titles } from "./strings-settings.js";
 import { periods } from "./strings-traffic.js";
 
 const WAIT_MS = 150;
@@ -84,10 +85,10 @@ function typedOnly() {
   return [...ofPeriods, ...(hasAllLinks() ? ofStates : [])];
 }
 
-/** The settings, by their names and descriptions. None without the right to see them, or if they could not be read. */
+/** The settings, by their titles and names. None without the right to see them, or if they could not be read. */
 async function settingEntries() {
   const { settings } = mayManage() ? await get("/admin/api/settings").catch(() => ({ settings: [] })) : { settings: [] };
-  return settings.map(({ name, doc }) => ({ kind: text.settings, icon: "settings", title: name, words: doc, run: () => go(`/admin/settings?filter=${encodeURIComponent(name)}`) }));
+  return settings.map(({ name }) => ({ kind: text.settings, icon: "settings", title: titles[name] ?? name, name, words: name, run: () => go(`/admin/settings?filter=${encodeURIComponent(name)}`) }));
 }
 
 /** The words of a sentence, and the parts of the name of a setting. */
@@ -188,7 +189,7 @@ class Palette {
     const before = this.entries?.[this.at]?.title;
     this.entries = entries;
     this.options = entries.map((entry, at) => h("div", { class: "palette-entry", role: "option", id: uniqueId("entry"), onclick: () => this.choose(at), onpointermove: () => this.point(at) },
-      icon(entry.icon), h("span", { class: "palette-words" }, outside(entry.title, { class: "palette-title" }), entry.about && outside(entry.about, { class: "soft palette-about" })), h("span", { class: "soft small" }, entry.kind)));
+      icon(entry.icon), h("span", { class: "palette-words" }, outside(entry.title, { class: "palette-title" }), entry.about && outside(entry.about, { class: "soft palette-about" }), entry.name && h("code", { class: "soft palette-name" }, entry.name)), h("span", { class: "soft small" }, entry.kind)));
     fill(this.list, this.options);
     this.list.hidden = entries.length === 0;
     this.input.setAttribute("aria-expanded", String(entries.length > 0));
