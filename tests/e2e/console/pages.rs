@@ -175,6 +175,9 @@ fn filters_and_columns_are_kept() {
         let fields = json!({"longUrl": TARGET, "customSlug": code, "tags": [tag]});
         assert_eq!(node.wire().create(&fields).status, 200);
     }
+    browser.go(&at(node, "links"));
+    says(browser, ".list-status", "2 links");
+    lacks(browser, ".links-bar [data-action=saved]:not([hidden])");
     browser.go(&at(node, "links?tags=sale"));
     says(browser, ".list-status", "1 link");
     press(browser, ".links-bar", "saved");
@@ -184,9 +187,11 @@ fn filters_and_columns_are_kept() {
     browser.press(ENTER);
     lacks(browser, "dialog");
     press(browser, ".links-bar", "columns");
-    // No link has an app, and all are active: these columns stay hidden, whatever is ticked.
+    // No link has an app, and all are active: these columns stay hidden, and cannot be chosen.
     let empty = "[...document.querySelectorAll('.menu .tick:has(small)')].map((one) => one.innerText.replace(/\\s+/g, ' ').trim())";
-    assert_eq!(browser.value(empty), json!(["App empty", "State empty"]));
+    assert_eq!(browser.value(empty), json!(["App No data", "State No data"]));
+    let chosen = "document.querySelectorAll('.menu .tick:has(small) input:is(:enabled, :checked)').length";
+    assert_eq!(browser.value(chosen), json!(0));
     browser.click(".menu [data-column=tags]");
     browser.is_accessible();
     browser.press(ESCAPE);

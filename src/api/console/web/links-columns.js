@@ -15,7 +15,7 @@ export function showColumns(table) {
   table.dataset.hidden = kept("hidden-columns", isGood, []).join(" ");
 }
 
-/** The columns that have nothing to show now, and so stay hidden. */
+/** The columns that have nothing to show now, and so stay hidden, whatever was chosen. */
 const emptyColumns = ({ dataset }) => ["app", "state"].filter((name) => `no${name[0].toUpperCase()}${name.slice(1)}s` in dataset);
 
 /** Offers the columns below a button; each choice shows at once. */
@@ -23,7 +23,7 @@ export function chooseColumns(opener, table) {
   const hidden = new Set(kept("hidden-columns", isGood, []));
   const empty = emptyColumns(table);
   openTicks(opener, text.openColumns, OPTIONAL.map((name) => {
-    const tick = h("input", { type: "checkbox", checked: !hidden.has(name), "data-column": name, onchange: () => {
+    const tick = h("input", { type: "checkbox", checked: !hidden.has(name) && !empty.includes(name), disabled: empty.includes(name), "data-column": name, onchange: () => {
       hidden[tick.checked ? "delete" : "add"](name);
       keep("hidden-columns", [...hidden]);
       table.dataset.hidden = [...hidden].join(" ");

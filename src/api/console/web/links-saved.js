@@ -23,7 +23,10 @@ function store(all) {
   }
 }
 
-/** The button with the menu of saved filters. `query()` is the present filter as a query, and `apply(query)` sets one. */
+/**
+ * The button with the menu of saved filters. `query()` is the present filter as a query, and `apply(query)` sets one. `update()` hides
+ * the button while there is no filter, neither a saved one nor one to save.
+ */
 export function savedMenu({ query, apply }) {
   const opener = button(text.title, () => {
     const [all, now] = [savedFilters(), query()];
@@ -31,11 +34,13 @@ export function savedMenu({ query, apply }) {
     openMenu(opener, [
       ...all.map((one) => [one === present ? text.chosen(one.name) : one.name, () => apply(one.query), { name: "apply-saved" }]),
       !present && now !== "" && [text.save, () => save(now), { name: "save-filter" }],
-      present && [text.remove(present.name), () => remove(present), { name: "remove-saved", kind: "danger" }],
-      all.length === 0 && now === "" && [text.none, () => {}, { name: "no-saved" }],
+      present && [text.remove(present.name), () => remove(present, update), { name: "remove-saved", kind: "danger" }],
     ].filter(Boolean));
   }, { "data-action": "saved", "aria-haspopup": "menu", "aria-expanded": "false" });
-  return opener;
+  const update = () => {
+    opener.hidden = query() === "" && savedFilters().length === 0;
+  };
+  return { opener, update };
 }
 
 async function save(query) {
@@ -61,8 +66,12 @@ async function save(query) {
   }
 }
 
-function remove(present) {
+function remove(present, update) {
   const all = savedFilters();
+  const undo = () => {
+    store(all);
+    update();
+  };
   store(all.filter((one) => one.name !== present.name));
-  toast(text.removed(present.name), { seconds: 10, action: { name: "undo", label: common.undo, run: () => store(all) } });
+  toast(text.removed(present.name), { seconds: 10, action: { name: "undo", label: common.undo, run: undo } });
 }

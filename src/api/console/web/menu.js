@@ -63,7 +63,7 @@ export function place(menu, at) {
   menu.style.top = `${below ? at.bottom + MARGIN : Math.max(MARGIN, at.top - height - MARGIN)}px`;
 }
 
-const controlsOf = (menu) => [...menu.querySelectorAll("[role=menuitem], input")];
+const controlsOf = (menu) => [...menu.querySelectorAll("[role=menuitem], input:enabled")];
 
 function moveFocus(event) {
   const steps = { ArrowDown: 1, ArrowUp: -1 };

@@ -64,9 +64,9 @@ class LinkList {
     this.cursors = [null];
     this.next = null;
     this.request = null;
-    const saved = savedMenu({ query: () => paramsOf(this.filter).toString(), apply: (query) => this.apply(filterOf(new URLSearchParams(query))) });
+    this.saved = savedMenu({ query: () => paramsOf(this.filter).toString(), apply: (query) => this.apply(filterOf(new URLSearchParams(query))) });
     const columns = button(text.openColumns, () => chooseColumns(columns, this.table.table), { "data-action": "columns", "aria-expanded": "false" });
-    this.bar = linksBar((part, { isTyped }) => this.change(part, { replace: isTyped && this.filter.q !== "" }), saved, columns);
+    this.bar = linksBar((part, { isTyped }) => this.change(part, { replace: isTyped && this.filter.q !== "" }), this.saved.opener, columns);
     this.table = new LinksTable({ sort: (field) => this.sortBy(field), select: (links) => this.showSelection(links), menu: (link) => this.menuOf(link) });
     this.pager = pager({
       previous: () => this.turn(this.cursors.slice(0, -1)),
@@ -154,6 +154,7 @@ class LinkList {
     this.request = request;
     this.isLoading = true;
     this.bar.set(this.filter);
+    this.saved.update();
     this.table.setSort(this.filter.sort);
     this.table.setBusy(true);
     if (this.links.length === 0 && !isSorting) {
@@ -321,6 +322,9 @@ class LinkList {
     ];
     if (!mayWrite()) {
       return uses;
+    }
+    if (isBeingDeleted(link)) {
+      return [uses[0], [actions.restore, () => archive([link], false, changed), { name: "restore" }]];
     }
     return [
       ...uses,
