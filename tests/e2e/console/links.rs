@@ -351,6 +351,30 @@ fn page_of_a_deleted_link_says_so() {
     console.close();
 }
 
+/// A link that was deleted by mistake is created again with what its history knows.
+#[test]
+fn deleted_links_are_created_again() {
+    let console = OpenConsole::open().expecting(&["status of 404"]);
+    let OpenConsole { node, browser, .. } = &console;
+    let fields = json!({"longUrl": TARGET, "customSlug": "back", "title": "Again", "tags": ["sale"], "maxVisits": 9, "redirectStatus": 307});
+    assert_eq!(node.wire().create(&fields).status, 200);
+    let forever = json!({ "validUntil": null }).to_string();
+    assert_eq!(node.wire().ask("PATCH", &format!("{SHORT_URLS}/back"), JSON, forever.as_bytes()).status, 200);
+    assert_eq!(node.wire().delete("back").status, 204);
+    browser.go(&at(node, "links/back"));
+    press(browser, ".state", "create-again");
+    shows(browser, "dialog input[name=customSlug]");
+    browser.is_accessible();
+    press(browser, "dialog", "submit");
+    says(browser, "dialog .created-times", "Never expires.");
+    press(browser, "dialog", "done");
+    says(browser, "main h1", "Again");
+    let link = node.wire().get(&format!("{SHORT_URLS}/back")).json();
+    assert_eq!(json!([link["longUrl"], link["tags"], link["redirectStatus"]]), json!([TARGET, ["sale"], 307]));
+    assert_eq!(json!([link["meta"]["maxVisits"], link["meta"]["validUntil"]]), json!([9, null]));
+    console.close();
+}
+
 #[test]
 fn page_says_why_a_link_does_not_redirect() {
     let console = OpenConsole::open();

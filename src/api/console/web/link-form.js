@@ -21,9 +21,12 @@ const numberOrNull = (typed) => (typed.trim() === "" ? null : Number(typed));
  * The fields of the forms for new and for existing links. `link` has their first values; `expiryField` explains `lifetime`. Fields
  * that need all links are `false` on a node that does not store them, and so refuses them.
  */
-function commonFields(link, lifetime) {
+function commonFields(link, { isNew, lifetime }) {
   const meta = link?.meta ?? {};
-  const expires = expiryField(meta.validUntil, { isNew: link === null, lifetime });
+  const expires = expiryField(meta.validUntil, { isNew, lifetime });
+  if (isNew && meta.validUntil === null) {
+    expires.kind.input.value = "never";
+  }
   const starts = dateTimeField({ name: "validSince", label: text.starts, value: meta.validSince, usual: "00:00", hint: text.startsHint(zoneName()) });
   const show = () => expires.show(starts.value());
   starts.element.addEventListener("input", show);
@@ -56,16 +59,16 @@ export function onCreated(listener) {
 
 let isCreating = false;
 
-/** Asks for new links, one after the other. The form of the first one starts with a destination. Its choices are loaded first: a second call meanwhile means the same dialog. */
-export async function createDialog(destination = "") {
+/** Asks for new links, one after the other. The form of the first one starts with a destination, or with all of a link that is created `again`. Its choices are loaded first: a second call meanwhile means the same dialog. */
+export async function createDialog(destination = "", again = null) {
   if (isCreating || !mayWrite()) {
     return;
   }
   isCreating = true;
   try {
-    let isWanted = await createLink(destination);
+    let isWanted = await createLink(destination, again);
     while (isWanted) {
-      isWanted = await createLink("");
+      isWanted = await createLink("", null);
     }
   } finally {
     isCreating = false;
@@ -73,8 +76,8 @@ export async function createDialog(destination = "") {
 }
 
 /** Asks for a new link, creates it and shows it; resolves to whether another one is wanted. */
-async function createLink(destination) {
-  const link = await askForLink(destination);
+async function createLink(destination, again) {
+  const link = await askForLink(destination, again);
   if (!link) {
     return false;
   }
@@ -100,11 +103,11 @@ async function showCreated(link) {
   return (await dialog.closed) === true;
 }
 
-async function askForLink(destination) {
+async function askForLink(destination, again) {
   const [domains, hasSlashes] = await Promise.all([domainChoices(), mayHaveSlashes()]);
   const lifetime = currentSession()?.defaultLifetime;
-  const { longUrl, title, tags, starts, expires, maxVisits, redirect } = commonFields(null, lifetime);
-  longUrl.input.value = destination;
+  const { longUrl, title, tags, starts, expires, maxVisits, redirect } = commonFields(again, { isNew: true, lifetime });
+  longUrl.input.value = again?.longUrl ?? destination;
   const code = [
     field({ name: "private", label: text.private, type: "checkbox" }),
     hasAllLinks() && field({ name: "findIfExists", label: text.findIfExists, type: "checkbox", hint: text.findIfExistsHint }),
@@ -112,7 +115,7 @@ async function askForLink(destination) {
   const limits = [starts, maxVisits].filter(Boolean);
   const groupSlug = hasAllLinks() ? text.groupSlug : text.groupForm;
   return formDialog(text.create, {
-    fields: [longUrl, shortUrlFields(domains, hasSlashes), beside(title, tags), expires, fieldGroup(groupSlug, code), fieldGroup(groupStart(), limits), fieldGroup(text.groupRedirect, redirect)],
+    fields: [longUrl, shortUrlFields(domains, hasSlashes, again), beside(title, tags), expires, fieldGroup(groupSlug, code), ...limitsAndRedirect(again, limits, redirect)],
     action: text.create,
     discard: text.discard,
     submit: (values) => {
@@ -122,17 +125,22 @@ async function askForLink(destination) {
   });
 }
 
-/** The title of the group with the start, and with the visit limit where the node counts all visits. */
-const groupStart = () => (hasAllLinks() ? text.groupStart : text.groupSchedule);
+/** The last groups of a form. They begin folded, unless something in them was set. A node that does not count all visits has no limit of them. */
+function limitsAndRedirect(link, limits, redirect) {
+  const isLimited = link !== null && (link.meta.validSince !== null || link.meta.maxVisits !== null);
+  const isSpecial = link !== null && (link.redirectStatus !== 302 || link.cacheSeconds !== null || !link.forwardQuery || link.crawlable);
+  return [fieldGroup(hasAllLinks() ? text.groupStart : text.groupSchedule, limits, isLimited), fieldGroup(text.groupRedirect, redirect, isSpecial)];
+}
 
 /** The short URL as it will be: its domain, which can be chosen where there are several, then the slug. */
-function shortUrlFields(domains, hasSlashes) {
-  const slug = field({ name: "customSlug", label: text.slugOptional, autocomplete: "off", spellcheck: "false", hint: text.slugHint(hasSlashes), read: (typed) => typed.trim() || null });
+function shortUrlFields(domains, hasSlashes, again) {
+  const slug = field({ name: "customSlug", label: text.slugOptional, value: again?.shortCode ?? "", autocomplete: "off", spellcheck: "false", hint: text.slugHint(hasSlashes), read: (typed) => typed.trim() || null });
   const line = h("div", { class: "prefixed" });
   slug.input.replaceWith(line);
   const fields = [{ ...slug, label: text.slug }];
   // With the default domain alone, there is nothing to choose.
-  const usual = domains.some(([name]) => name === "") ? "" : domains[0]?.[0];
+  const isServed = (wanted) => domains.some(([name]) => name === wanted);
+  const usual = isServed(again?.domain) ? again.domain : isServed("") ? "" : domains[0]?.[0];
   if (domains.length > 1 || usual !== "") {
     const domain = field({ name: "domain", label: text.domain, "aria-label": text.domain, type: "select", options: domains, value: usual, read: (name) => name || "DEFAULT" });
     domain.input.classList.add("prefix");
@@ -199,7 +207,7 @@ function checkTimes(starts, expires) {
 
 /** Asks for changes of a link and makes them, with an undo; `onChange(link)` hears of both. */
 export async function editDialog(link, onChange) {
-  const { longUrl, title, tags, starts, expires, maxVisits, redirect } = commonFields(link, null);
+  const { longUrl, title, tags, starts, expires, maxVisits, redirect } = commonFields(link, { isNew: false, lifetime: null });
   const limits = [starts, maxVisits].filter(Boolean);
   const all = [longUrl, title, tags, expires, ...limits, ...redirect];
   const before = new Map(all.map((one) => [one.name, JSON.stringify(one.value())]));
@@ -209,10 +217,7 @@ export async function editDialog(link, onChange) {
     const changed = Object.fromEntries(Object.entries(values).filter(([name, value]) => JSON.stringify(value) !== before.get(name)));
     return { changed, link: Object.keys(changed).length > 0 ? await patch(linkPath(link), changed) : null };
   };
-  // Groups begin folded, as for a new link, unless something in them was set.
-  const isLimited = link.meta.validSince !== null || link.meta.maxVisits !== null;
-  const isSpecial = link.redirectStatus !== 302 || link.cacheSeconds !== null || !link.forwardQuery || link.crawlable;
-  const fields = [longUrl, beside(title, tags), expires, fieldGroup(groupStart(), limits, isLimited), fieldGroup(text.groupRedirect, redirect, isSpecial)];
+  const fields = [longUrl, beside(title, tags), expires, ...limitsAndRedirect(link, limits, redirect)];
   const done = await formDialog(text.edit(link.shortCode), { fields, action: text.save, submit });
   if (!done?.link) {
     return;

@@ -292,6 +292,7 @@ export const page = {
   missing: "No such link",
   missingText: ({ shortCode, domain }) => `No link has the slug “${shortCode}”${domain ? ` on ${domain}` : ""}. Check it for typos; capital letters may matter.`,
   deleted: (what) => `${what} was deleted`,
+  createAgain: "Create again",
   deletedText: "Its short URL no longer redirects. The history shows what the link was.",
   historyUnknown: "History unavailable",
   historyUnknownText: "The history of this link could not be read. Reload the page. If it happens again, check the server log.",

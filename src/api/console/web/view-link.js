@@ -3,7 +3,7 @@
 import { get, linkPath } from "./api.js";
 import { badge, button, card, copyButton, emptyState, errorState, fill, h, loadingState, outside, pageHead, pageLink, setText, targetLink } from "./dom.js";
 import { factsCard, historyCard } from "./link-cards.js";
-import { editDialog } from "./link-form.js";
+import { createDialog, editDialog, onCreated } from "./link-form.js";
 import { icon } from "./icons.js";
 import { openQr, stateBadge, stateOf } from "./link-parts.js";
 import { linkVisits } from "./link-visits.js";
@@ -83,8 +83,31 @@ async function load(page) {
 
 const historyPath = ({ shortCode }) => `/admin/api/history/${encodeURIComponent(shortCode)}`;
 
+/** A deleted link as its history has it, for the form of a new one. An expiry that has passed is left out. */
+function linkFrom(named, { changes }) {
+  const fields = Object.fromEntries(changes.map(({ field, from }) => [field, from]));
+  const { validSince = null, validUntil = null, maxVisits = null } = fields;
+  const isPast = validUntil !== null && Date.parse(validUntil) <= Date.now();
+  return {
+    ...named, title: null, tags: [], redirectStatus: 302, cacheSeconds: null, forwardQuery: true, crawlable: false, ...fields,
+    meta: { validSince, validUntil: isPast ? undefined : validUntil, maxVisits },
+  };
+}
+
+/** The button that creates a deleted link again, as far as its history knows it; the page then shows the new link. */
+function againButton(page, edit) {
+  const link = linkFrom(page.named, edit);
+  const create = async () => {
+    const off = onCreated(() => !page.signal.aborted && load(page));
+    await createDialog("", link);
+    off();
+  };
+  return mayWrite() && link.longUrl && button(text.createAgain, create, { "data-action": "create-again" });
+}
+
 /** A link that is gone may have left its history. */
-async function showMissing({ named, buttons, host, signal }, error) {
+async function showMissing(page, error) {
+  const { named, buttons, host, signal } = page;
   keepFocus(buttons, () => fill(buttons));
   const told = error.status === 404 && hasAllLinks()
     ? await get(historyPath(named), { query: { domain: named.domain }, signal }).catch(() => null)
@@ -93,7 +116,7 @@ async function showMissing({ named, buttons, host, signal }, error) {
   const state = isDeleted
     ? emptyState(text.deleted(actions.named([named])), text.deletedText)
     : error.status === 404 ? errorState({ title: text.missing, detail: text.missingText(named) }) : errorState(error, () => location.reload());
-  state.append(h("p", null, pageLink("/admin/links", hasAllLinks() ? text.toList : pages.links, { class: "button" })));
+  state.append(h("p", null, isDeleted && againButton(page, told.history[0]), pageLink("/admin/links", hasAllLinks() ? text.toList : pages.links, { class: "button" })));
   fill(host, state, told?.history.length > 0 && historyCard(told.history));
 }
 
