@@ -324,7 +324,7 @@ fn rows_of_analytics_are_filters() {
     browser.value("(() => { const row = document.querySelector('#card-campaigns [data-action=filter-by]'); row.scrollIntoView(); row.click(); })()");
     says(browser, ".chips", "Campaign: spring");
     wait_until("the filter in sight", || browser.value(CHIPS_ARE_IN_SIGHT) == true);
-    shows(browser, ".visits td > [title$='utm_campaign=spring']");
+    shows(browser, ".visits td > [title$='utm_campaign=spring'] > a[href='/admin/links/seen']");
     wait_until("two visits", || browser.value("document.querySelector('.tiles dd').innerText") == json!("2"));
     // The days, links and referrers are those of the filter, and a link keeps it.
     shows(browser, ".visits-chart .plot-picture");

@@ -1,8 +1,9 @@
 // Single visits, newest first, page by page: when, from where, with what, and to which destination.
 
 import { currentSession, get } from "./api.js";
-import { badge, button, card, emptyState, h, moreOnPhone, outside, regionTable, row, setText, targetLink } from "./dom.js";
+import { badge, button, card, emptyState, h, moreOnPhone, outside, pageLink, regionTable, row, setText, targetLink } from "./dom.js";
 import * as format from "./format.js";
+import { detailPath } from "./link-parts.js";
 import { reloader, settingLink } from "./parts.js";
 import { visits as text } from "./strings-visits.js";
 import { agentName } from "./user-agents.js";
@@ -82,12 +83,18 @@ const CLASSES = { date: "nowrap", client: "nowrap", link: "clip", from: "clip sh
 
 const CELLS = {
   date: ({ date }) => format.shortTime(date),
-  link: ({ visitedUrl }) => h("bdi", { class: "clipped mono", title: visitedUrl }, withoutBase(visitedUrl).split("?")[0]),
+  link: ({ visitedUrl }) => linkCell(visitedUrl, withoutBase(visitedUrl).split("?")[0]),
   client: ({ userAgent, potentialBot }) => h("span", null, outside(agentName(userAgent), { title: userAgent }), potentialBot && [" ", badge(text.bot)]),
   from: ({ referer }) => (referer === "" ? h("span", { class: "soft" }, text.direct) : h("bdi", { class: "clipped", title: referer }, hostOf(referer))),
   place: (visit) => placeCell(placeOf(visit)),
   destination: ({ redirectUrl }) => (redirectUrl ? targetLink(redirectUrl, { class: "clipped", title: redirectUrl }, format.bareUrl(redirectUrl)) : null),
 };
+
+/** The slug of a visit. On the default domain, it leads to the page of its link; a slash may be of the slug, or behind it. */
+function linkCell(url, slug) {
+  const isSlug = url.startsWith(`${currentSession().baseUrl}/`) && /^[^/%]+$/.test(slug);
+  return h("bdi", { class: "clipped mono", title: url }, isSlug ? pageLink(detailPath({ shortCode: slug, domain: null }), slug) : slug);
+}
 
 /** A URL of the default domain without its beginning, which all of them share. */
 function withoutBase(url) {
