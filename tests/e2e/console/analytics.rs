@@ -184,7 +184,9 @@ fn visits_of_a_link_are_compared() {
     says(browser, ".tiles", "60");
     // The change and the dashed line are of the same 30 days, whose weekends lie below these.
     says(browser, ".tiles", "+100%");
-    says(browser, ".visits-chart .plot-legend", "5 weeks earlier 30");
+    // Today is not over, and the day it would be compared with has no hours any more: both are left out.
+    says(browser, ".visits-chart .plot-legend", "Same 30 days, 5 weeks earlier 29");
+    says(browser, ".visit-counts .compared", "vs. same 30 days, 5 weeks earlier, without today");
     shows(browser, "[data-period='30d'][aria-pressed=true]");
     browser.fits_everywhere_by_finger();
     // Nothing was before the first visit.

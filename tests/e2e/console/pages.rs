@@ -167,6 +167,37 @@ fn chart_of_a_week_ends_at_the_same_hour() {
     console.close();
 }
 
+/// Script: how far visits are compared in 7, 27 and 30 days that end today, and whether both periods, with one visit in
+/// each hour, have the same number up to there.
+const COMPARED: &str =
+    "import(new URL('changes.js', document.querySelector('script[type=module]').src)).then(({ visitsOfBoth }) => {
+    const [hour, day] = [3600000, 86400000];
+    const today = Math.floor(Date.now() / day) * day;
+    const over = Math.floor((Date.now() - today) / hour);
+    const counts = (first, days, hoursOfLast) => ({
+        summary: { total: (days - 1) * 24 + hoursOfLast, bots: 0 },
+        perDay: Array.from({ length: days }, (_, at) => ({ date: new Date(first + at * day).toISOString().slice(0, 10), total: at === days - 1 ? hoursOfLast : 24, bots: 0 })),
+        perHour: Array.from({ length: hoursOfLast }, (_, at) => ({ date: new Date(first + (days - 1) * day + at * hour).toISOString(), total: 1, bots: 0 })),
+    });
+    return [[7, 7], [27, 27], [30, 35]].map(([days, back]) => {
+        const first = today - (days - 1) * day;
+        const [from, to] = [first, today].map((at) => new Date(at).toISOString().slice(0, 10));
+        const [now, before, extent] = visitsOfBoth(counts(first, days, over), counts(first - back * day, days, 24), { name: 'own', from, to, days });
+        return [extent, now === before && now === (days - 1) * 24 + (extent === 'hour' ? over : 0)];
+    });
+})";
+
+/// Ten hours of today were once compared with a whole day.
+#[test]
+fn running_days_are_compared_like_for_like() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, ""));
+    shows(browser, "main h1");
+    assert_eq!(browser.value(COMPARED), json!([["hour", true], ["hour", true], ["days", true]]));
+    console.close();
+}
+
 #[test]
 fn filters_and_columns_are_kept() {
     let console = OpenConsole::open();

@@ -13,7 +13,7 @@ import { hasAllLinks } from "./rights.js";
 import { page as text } from "./strings-links.js";
 import { usage } from "./strings-traffic.js";
 import { LINK_FILTERS, filterChips, filtersOf, visitsOfLink, withFilters } from "./visit-filters.js";
-import { visitsCard } from "./visits-card.js";
+import { comparedWith, visitsCard } from "./visits-card.js";
 import { saveLinkVisits, saveSingleVisits } from "./visits-export.js";
 import { visitsList } from "./visits-list.js";
 
@@ -165,6 +165,7 @@ function countsOf({ visits, sources, before, period, note }, state) {
       [usage.people, format.number(total - bots)],
       [usage.botVisits, format.number(bots), total > 0 && format.percent(bots, total)],
     ]),
+    before && comparedWith(period, visits),
     visitsCard(visits, before, period, (plot) => state.plots.push(plot), { note: note && h("p", { class: "soft small" }, note), size: CHART }),
   ];
 }

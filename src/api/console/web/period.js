@@ -105,6 +105,12 @@ export function isRunning({ from, to }, now = Date.now()) {
   return from <= dayOf(now) && dayOf(now) <= to;
 }
 
+/** By how many days an earlier day may be earlier for the server to have its single hours: it keeps those of 31 days, of which the first is not whole. */
+const DAYS_WITH_HOURS = 30;
+
+/** Which part of a period is compared: "whole" if it is over; else all up to the same "hour", or only its "days" that are over where the server no longer has the hours of the period before. */
+export const extentOf = (period) => (!isRunning(period) ? "whole" : daysBefore(period) <= DAYS_WITH_HOURS ? "hour" : "days");
+
 /** The API query for the period before, or null for all time. For a running period, the earlier one ends at the same time of day, so that both have the same length. */
 export function queryBefore(period, now = Date.now()) {
   if (period.name === "all") {

@@ -182,7 +182,10 @@ export const usage = {
   created: "New links",
   links: "Total links",
   people: "People",
-  periodBefore: (weeks) => (weeks === null ? "Previous period" : `${weeks} weeks earlier`),
+  periodBefore: (weeks, days) => (weeks === null ? "Previous period" : `Same ${number(days)} days, ${weeks} weeks earlier`),
+  /** What the signed numbers of a page are changes from. */
+  compared: (weeks, days, extent) =>
+    `vs. ${weeks === null ? (days === 1 ? "previous day" : `previous ${number(days)} days`) : `same ${number(days)} days, ${weeks} weeks earlier`}${{ whole: "", hour: ", same hour", days: ", without today" }[extent]}`,
   /** The last bar of a chart, whose time is not over. */
   soFar: { day: "Today so far", hour: "This hour so far" },
   filtered: "Visits that match all filters, from the visit log.",
@@ -191,8 +194,11 @@ export const usage = {
   nothingToSave: "There are no numbers to export.",
   notSaved: "Export failed. No file was saved. Try again.",
   thanBefore: "compared with the earlier period",
-  beforePart: (number) => `The earlier period had ${number} up to the same hour.`,
-  before: (number) => `The earlier period had ${number}.`,
+  before: {
+    whole: (number) => `The earlier period had ${number}.`,
+    hour: (number) => `The earlier period had ${number} up to the same hour.`,
+    days: (number) => `The earlier period had ${number} without its last day. Today is not compared.`,
+  },
   from: (before) => `from ${number(before)}`,
   newLinks: (created) => `${number(created)} in this period`,
   asTable: "Show as table",

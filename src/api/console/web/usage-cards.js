@@ -6,14 +6,14 @@ import { card, clipped, emptyState, h, outside, pageLink, row } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
 import { bestOf, numberOr, onBar, restOf, shareTable, tiles } from "./parts.js";
-import { isRunning, periodIn } from "./period.js";
+import { extentOf, isRunning, periodIn } from "./period.js";
 import { hasAllLinks } from "./rights.js";
 import { common } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
 import { breakdowns } from "./strings-visits.js";
 import { tabbedCard } from "./tabs.js";
 import { LINK_FILTERS, filtersOf, withFilters } from "./visit-filters.js";
-import { visitsCard } from "./visits-card.js";
+import { comparedWith, visitsCard } from "./visits-card.js";
 
 /** Rows that are shown at first: of links, which take two lines each, and of other lists. */
 const LINKS_SHOWN = 6;
@@ -35,19 +35,24 @@ const num = (content) => ({ content, class: "num" });
 
 /** Numbers above the chart that they sum up, in one frame. */
 export function heroOf(numbers, { visits, before, period, keep }) {
-  return h("div", { class: "usage-hero" }, numbers, visitsCard(visits, before, period, keep, { size: CHART }));
+  return h("div", { class: "usage-hero" }, numbers, before && comparedWith(period, visits), visitsCard(visits, before, period, keep, { size: CHART }));
 }
 
 /** The numbers above all, each with its change. */
 export function totals({ visits, orphanVisits, links }, before, period) {
-  const isPart = isRunning(period);
-  const unknown = (all) => all?.orphanVisits.summary.total ?? null;
   return tiles([
     ...visitTiles(visits.summary, (valueOf) => visitsOfBoth(visits, before?.visits, period, valueOf)),
-    [text.unknownVisits, numberOr(orphanVisits.summary.total, text.counting), compared([unknown({ orphanVisits }), unknown(before), isPart], { isNeutral: true })],
-    hasAllLinks() && [text.created, numberOr(links.created, text.counting), compared([links.created, before?.links.created ?? null, isPart])],
+    [text.unknownVisits, numberOr(orphanVisits.summary.total, text.counting), compared(visitsOfBoth(orphanVisits, before?.orphanVisits, period), { isNeutral: true })],
+    hasAllLinks() && [text.created, numberOr(links.created, text.counting), compared(createdOfBoth(links, before?.links ?? null, period))],
     hasAllLinks() && [text.links, numberOr(links.total, text.counting), links.created !== null && noChange(text.newLinks(links.created))],
   ].filter(Boolean));
+}
+
+/** What the change of new links is made of. The node counts them up to the same time of the period before. */
+function createdOfBoth(links, before, period) {
+  const extent = extentOf(period);
+  const byDay = ({ created, perDay }) => ({ summary: { total: created }, perDay: perDay.map((one) => ({ date: one.date, total: one.links })) });
+  return extent === "days" ? visitsOfBoth(byDay(links), before && byDay(before), period) : [links.created, before?.created ?? null, extent];
 }
 
 /** All visits, people and bots, each with its change, the latter two with their share. `bothOf(valueOf)` gives what a change is made of. */
@@ -66,17 +71,17 @@ function visitTiles(summary, bothOf) {
 const noChange = (said) => h("span", { class: "change soft" }, said);
 
 /** A change with the number that it began at: "+12% from 1,340". A neutral one is neither good nor bad. What began at 0 has no percentage. */
-function compared([now, before, isPart], { isNeutral = false } = {}) {
+function compared([now, before, extent], { isNeutral = false } = {}) {
   if (now !== null && before === 0) {
     return noChange(text.from(0));
   }
-  const change = changeSince(now, before, isPart);
+  const change = changeSince(now, before, extent);
   return change && h("span", { class: isNeutral ? "change neutral" : "change" }, change, h("span", { class: "soft not-on-phone" }, " ", text.from(before)));
 }
 
 /** The numbers of some visits of the visit log, `now`, and of the period before. */
 export function totalsOfFiltered(now, before, period) {
-  return tiles(visitTiles(now, (valueOf) => [valueOf(now), before ? valueOf(before) : null, isRunning(period)]));
+  return tiles(visitTiles(now, (valueOf) => [valueOf(now), before ? valueOf(before) : null, isRunning(period) ? "hour" : "whole"]));
 }
 
 /** The address of this page for the visits of some filters as well. */
