@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::support::browser::{Browser, CONTROL, ENTER, PHONE, SCREEN};
 use crate::support::console::{OpenConsole, TARGET, at, lacks, press, press_in_menu, says, shows, visited_node};
 use crate::support::node::wait_until;
-use crate::support::visits::{FIREFOX, follow};
+use crate::support::visits::{FIREFOX, counted, follow};
 
 /// Script: from now on, the link `seen` has two visits on each of the last 30 days, and one on each of the 35 before. It is
 /// `window.age` days old.
@@ -214,12 +214,14 @@ fn visits_of_a_link_are_compared() {
     browser.value("history.back()");
     shows(browser, "[data-period='all'][aria-pressed=true]");
     says(browser, ".tiles", "95");
+    follow(&mut node.wire(), "/seen", FIREFOX);
+    wait_until("a visit", || counted(node, "seen") == 1);
     browser.go(&at(node, "links/seen?period=7d"));
     shows(browser, "[data-period='7d'][aria-pressed=true]");
-    says(browser, ".visits-chart", "No visits in this period");
     // Days have one form, whatever the language of the browser.
-    browser.go(&at(node, "links/seen?from=2026-11-02&to=2026-12-01"));
-    says(browser, ".period [data-action=days]", "2 Nov – 1 Dec 2026");
+    browser.go(&at(node, "links/seen?from=2025-11-02&to=2025-12-01"));
+    says(browser, ".visits-chart", "No visits in this period");
+    says(browser, ".period [data-action=days]", "2 Nov – 1 Dec 2025");
     console.close();
 }
 
@@ -295,8 +297,7 @@ fn single_visits_need_a_log() {
     let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("seen", TARGET);
     browser.go(&at(node, "links/seen"));
-    says(browser, ".breakdowns", "visits.log");
-    shows(browser, ".tiles");
+    says(browser, ".link-unvisited", "visits.log");
     press(browser, "main", "link-menu");
     shows(browser, ".menu [data-action=export-counts]");
     assert_eq!(browser.value("document.querySelector('.menu [data-action=export-single]')"), json!(null));

@@ -6,7 +6,7 @@ use crate::support::browser::{PHONE, SCREEN};
 use crate::support::console::{OpenConsole, TARGET, at, lacks, press, says, shows};
 use crate::support::http::Wire;
 use crate::support::node::{Setup, wait_until};
-use crate::support::visits::{BOT, FIREFOX, follow, logging};
+use crate::support::visits::{BOT, FIREFOX, counted, follow, logging};
 
 /// Script: true if the list of visits has referrers, and each takes one line.
 const REFERRERS_ARE_ON_ONE_LINE: &str = "(() => {
@@ -76,11 +76,24 @@ fn empty_log_says_how_to_turn_it_on() {
     let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("seen", TARGET);
     browser.go(&at(node, "links/seen"));
+    // A link without visits has one card about them, which offers the next step.
+    says(browser, ".link-unvisited", "No visits yet");
+    says(browser, ".link-unvisited", "visits.log");
+    shows(browser, ".link-unvisited [data-action=copy]");
+    let others = "main :is(.period, .tiles, .visits-chart, .breakdowns, .visits)";
+    let seen = format!("[...document.querySelectorAll('{others}')].filter((one) => one.checkVisibility()).length");
+    assert_eq!(browser.value(&seen), json!(0));
+    assert_eq!(browser.value("document.querySelector('main').innerText.includes('All-time referrers')"), json!(false));
+    browser.fits_everywhere_by_finger();
+    follow(&mut node.wire(), "/seen", FIREFOX);
+    wait_until("a visit", || counted(node, "seen") == 1);
+    browser.go(&at(node, "links/seen"));
     says(browser, ".breakdowns", "visits.log");
     // Referrers of all time need no log.
     says(browser, "main", "All-time referrers");
     // The list of single visits does not say it once more.
     lacks(browser, ".visits:not([hidden])");
+    lacks(browser, ".link-unvisited");
     console.close();
 }
 
@@ -104,6 +117,7 @@ fn charts_do_not_wait_for_the_visit_log() {
     let mut wire = node.wire();
     wire.shorten_as("seen", TARGET);
     assert_eq!(wire.ask("GET", "/seen", FIREFOX, b"").status, 302);
+    wait_until("a visit", || counted(node, "seen") == 1);
     browser.resize(SCREEN);
     let open_with = |parts: &[&str], answer: &str| {
         browser.go(&at(node, "links"));

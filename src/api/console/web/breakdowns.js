@@ -71,10 +71,15 @@ export function breakdowns({ query, groups, signal, onPick = null, filters = () 
   return { element, load, isOn: () => isLogged, hasCards: () => hasCards };
 }
 
+/** Says that visitor statistics need the visit log, and leads to its setting. */
+export function logHint() {
+  const [before, after] = text.offShared;
+  return hasAllLinks() ? [text.offText, settingLink("visits.log")] : [before, settingLink("links.home"), after];
+}
+
 function content(stats, { groups, onPick, filters }) {
   if (!stats.enabled) {
-    const [before, after] = text.offShared;
-    return h("div", { class: "card" }, iconState("person", text.off, hasAllLinks() ? [text.offText, settingLink("visits.log")] : [before, settingLink("links.home"), after]));
+    return h("div", { class: "card" }, iconState("person", text.off, logHint()));
   }
   if (stats.total === 0) {
     const isFiltered = Object.keys(filters).length > 0;

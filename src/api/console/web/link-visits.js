@@ -1,16 +1,18 @@
 // The visits of one link in a period: how many there are, when, of whom, and as files.
 
 import { get } from "./api.js";
-import { breakdowns, visitStats } from "./breakdowns.js";
+import { breakdowns, logHint, visitStats } from "./breakdowns.js";
 import { visitsSince } from "./changes.js";
-import { button, fill, h } from "./dom.js";
+import { button, copyButton, fill, h, iconState } from "./dom.js";
 import * as format from "./format.js";
 import { referrersCard } from "./link-cards.js";
+import { stateOf } from "./link-parts.js";
 import { openMenu } from "./menu.js";
 import { reloader, sourcesNote, tiles } from "./parts.js";
 import { LINK_PERIODS, apiQuery, beginningAt, periodOf, periodPicker, queryBefore, withPeriod } from "./period.js";
 import { hasAllLinks } from "./rights.js";
 import { page as text } from "./strings-links.js";
+import { common } from "./strings-shell.js";
 import { usage } from "./strings-traffic.js";
 import { LINK_FILTERS, filterChips, filtersOf, visitsOfLink, withFilters } from "./visit-filters.js";
 import { comparedWith, visitsCard } from "./visits-card.js";
@@ -24,12 +26,12 @@ const CHART = { height: 190 };
 
 /**
  * The visits of a link, for the page with this `context`: `{ periods, counts, about, single, save, referrers, exports(), load(), loadLogged(), update(), leave() }`, the first six elements.
- * `exports()` gives the items of a menu with files of them. `load(created)` gets the counts, with
- * their referrers; `created` is a promise of when the link was created, or of null. `loadLogged()` what the visit log has, which takes longer; `update()` follows the address. Each part has its own error, and tries again by itself.
+ * `exports()` gives the items of a menu with files of them. `load(link)` gets the counts, with
+ * their referrers; `link` is a promise of the link, or of null. Until its first visit, one card takes the place of all others. `loadLogged()` what the visit log has, which takes longer; `update()` follows the address. Each part has its own error, and tries again by itself.
  */
 export function linkVisits(named, context) {
   const { signal } = context;
-  const state = { plots: [], shown: null, created: null, referrers: null, isLoaded: false };
+  const state = { plots: [], shown: null, link: null, referrers: null, isLoaded: false, isUnvisited: false };
   const readState = () => {
     state.period = periodOf(context.query, LINK_PERIODS);
     state.filters = filtersOf(context.query, LINK_FILTERS);
@@ -73,6 +75,7 @@ export function linkVisits(named, context) {
         return await asked;
       } catch (error) {
         if (error.name !== "AbortError") {
+          state.isUnvisited = false;
           // The error is shown once, in place of the chart.
           fill(referrers);
           arrange();
@@ -83,14 +86,15 @@ export function linkVisits(named, context) {
     render(found) {
       clear();
       state.shown = found;
+      state.isUnvisited = found.link?.visitsSummary.total === 0 && found.visits.summary.total === 0;
       fill(referrers, referrersCard(found.referrers));
       arrange();
       save.disabled = false;
-      return countsOf(found, state);
+      return state.isUnvisited ? unvisitedCard(found.link, hint) : countsOf(found, state);
     },
   });
-  const load = (created) => {
-    state.created = created;
+  const load = (link) => {
+    state.link = link;
     return loadCounts();
   };
   const show = () => {
@@ -98,9 +102,12 @@ export function linkVisits(named, context) {
     chips.set(state.filters);
   };
   // While no visits are logged, one card says so.
+  const hint = h("p", { class: "soft small" }, logHint());
   const arrange = () => {
-    single.element.hidden = !about.isOn();
-    referrers.hidden = !state.isLoaded || about.hasCards() || referrers.childElementCount === 0;
+    picker.element.hidden = about.element.hidden = state.isUnvisited;
+    hint.hidden = about.isOn();
+    single.element.hidden = state.isUnvisited || !about.isOn();
+    referrers.hidden = state.isUnvisited || !state.isLoaded || about.hasCards() || referrers.childElementCount === 0;
   };
   arrange();
   const loadAbout = async () => {
@@ -128,14 +135,15 @@ const hasDestinations = ({ destinations = [] }, filters) => destinations.length 
  * The counts of a period and of the one before, which the node has without its visit log. Those of filters come from the log, without the period before. A period in which the link
  * did not exist from its start on is not compared with.
  */
-async function counts({ shortCode, domain }, { period, filters, created }, signal) {
+async function counts({ shortCode, domain }, { period, filters, link: asked }, signal) {
   const ask = (query) => get(`/admin/api/visits/${encodeURIComponent(shortCode)}`, { query: { ...query, domain }, signal });
   const earlier = queryBefore(period);
-  const [all, before, logged, createdAt] = await Promise.all([
-    ask(apiQuery(period)), earlier && ask(earlier).catch(() => null), loggedCounts({ shortCode, domain, ...apiQuery(period) }, filters, signal), created]);
-  const isComparable = logged === null && earlier && !(Date.parse(earlier.startDate) < Date.parse(createdAt));
+  const [all, before, logged, link] = await Promise.all([
+    ask(apiQuery(period)), earlier && ask(earlier).catch(() => null), loggedCounts({ shortCode, domain, ...apiQuery(period) }, filters, signal), asked]);
+  const isComparable = logged === null && earlier && !(Date.parse(earlier.startDate) < Date.parse(link?.dateCreated));
   const visits = logged ?? all.visits;
   return {
+    link,
     visits,
     referrers: all.visits.referrers,
     sources: all.sources,
@@ -154,6 +162,13 @@ async function loggedCounts(query, filters, signal) {
   }
   const { enabled, total, bots, perDay } = await visitStats({ ...query, ...filters }, { limit: 1, withoutBots: false, signal });
   return enabled ? { summary: { total, bots }, perDay, perHour: [] } : null;
+}
+
+/** The card of a link without visits. `hint` stands below while no visits are logged. */
+function unvisitedCard(link, hint) {
+  const state = stateOf(link) === "active" ? iconState("usage", text.unvisited, text.unvisitedText, copyButton(link.shortUrl, common.copy, { named: true })) : iconState("usage", text.unvisited);
+  state.append(hint);
+  return h("div", { class: "card link-unvisited" }, state);
 }
 
 function countsOf({ visits, sources, before, period, note }, state) {

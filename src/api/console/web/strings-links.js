@@ -278,6 +278,8 @@ export const page = {
   onlyHere: "This short URL works only on this machine. Set ",
   downloadSvg: "Download SVG",
   downloadPng: "Download PNG",
+  unvisited: "No visits yet",
+  unvisitedText: "Copy the link and share it. Visits are counted within seconds; reload the page to see them.",
   notFiltered: "The numbers above count all visits of the link. Filters apply to the visitor statistics and the latest visits below.",
   more: "More actions",
   exportOf: (what) => `Export ${what[0].toLowerCase()}${what.slice(1)}`,

@@ -71,7 +71,7 @@ async function load(page) {
       asked,
       hasAllLinks() ? ask(historyPath(named), { domain: named.domain }).catch(nothing) : null,
       ask(linkPath(named, "/redirect-rules")).catch(nothing),
-      Promise.race([visits.load(asked.then(({ dateCreated }) => dateCreated, () => null)), new Promise((resolve) => setTimeout(resolve, COUNTS_WAIT_MS))]),
+      Promise.race([visits.load(asked.catch(() => null)), new Promise((resolve) => setTimeout(resolve, COUNTS_WAIT_MS))]),
     ]);
     draw(page, { link, told, rules });
   } catch (error) {
