@@ -136,15 +136,15 @@ function listTable(name, rows, total, pickOf) {
   // Seen, it would repeat the title of the card or the chosen part.
   const columns = [{ title: text.parts[name], hidden: true }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }].slice(0, total === null ? 2 : 3);
   const named = namedOf(rows);
-  const largest = Math.max(...named.map(({ visits }) => visits));
+  const whole = total ?? Math.max(...named.map(({ visits }) => visits));
   const line = (content, { visits }) => row(...[
     { content, class: "fluid" },
     { content: format.number(visits), class: "num" },
     { content: format.percent(visits, total), class: "num soft" },
   ].slice(0, columns.length));
-  const lines = named.map((one) => line(onBar(one.visits, largest, pickable(nameOf(name, one), pickOf(one))), one));
+  const lines = named.map((one) => line(onBar(one.visits, whole, pickable(nameOf(name, one), pickOf(one))), one));
   const unnamed = unnamedOf(rows);
-  return shareTable(common.asTable(text.parts[name]), columns, lines, { shown: SEEN, action: "all-rows", rest: unnamed && line(restOf(nameOf(name, unnamed)), unnamed) });
+  return shareTable(common.asTable(text.parts[name]), columns, lines, { shown: SEEN, action: "all-rows", rest: unnamed && line(restOf(nameOf(name, unnamed), unnamed.visits, whole), unnamed) });
 }
 
 /** A name. With `pick`, it is a button. */

@@ -67,9 +67,9 @@ export function numberOr(value, why) {
     : format.number(value);
 }
 
-/** Content on a bar that is as long as its value beside the largest one. */
-export function onBar(value, largest, ...content) {
-  const share = largest > 0 ? Math.max(0, Math.min(1, (value ?? 0) / largest)) : 0;
+/** Content on a bar that is as long as the part that its value is of `whole`: of all visits, or of the largest value where no shares are shown. */
+export function onBar(value, whole, ...content) {
+  const share = whole > 0 ? Math.max(0, Math.min(1, (value ?? 0) / whole)) : 0;
   return h("div", { class: "share" }, h("i", { style: { width: `${share * 100}%` } }), content);
 }
 
@@ -79,8 +79,12 @@ const SHARES_ON_PHONE = 5;
 /** A name and its value, as the summary of a list that begins with them. */
 export const bestOf = (name, value) => [clipped(name), h("b", null, value)];
 
-/** The name of what is left. It has no bar: it is often the largest, and the bars of all others would be stubs beside it. */
-export const restOf = (name) => h("div", { class: "share" }, clipped(name, "soft"));
+/** The name of what is left, on a grey bar. */
+export function restOf(name, value, whole) {
+  const rest = onBar(value, whole, clipped(name, "soft"));
+  rest.classList.add("rest");
+  return rest;
+}
 
 /**
  * A table of names on bars, with numbers. It shows its first rows, and a button that adds all others. `rest` is a row of what has no name: it is always seen, below the others, and the

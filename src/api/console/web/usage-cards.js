@@ -87,16 +87,16 @@ export function totalsOfFiltered(now, before, period) {
 /** The address of this page for the visits of some filters as well. */
 const narrowed = (query, part) => `/admin/usage?${withFilters(query, { ...part, show: "" })}`;
 
-/** The most visited links. Each leads to its page, for the period and the filters of the query of this one. */
-export const topLinksCard = (topLinks, query) => card(text.topLinks, { id: "card-links" }, linksList(topLinks, query));
+/** The most visited links. Each leads to its page, for the period and the filters of the query of this one. Bars are shares of `all` visits, or of the largest number without that. */
+export const topLinksCard = (topLinks, query, all = null) => card(text.topLinks, { id: "card-links" }, linksList(topLinks, query, all));
 
-function linksList(topLinks, query) {
+function linksList(topLinks, query, all) {
   if (topLinks.length === 0) {
     return emptyState(text.noTopLinks, text.longer);
   }
-  const largest = Math.max(...topLinks.map(({ visits }) => visits.total ?? 0));
+  const whole = all ?? Math.max(...topLinks.map(({ visits }) => visits.total ?? 0));
   const rows = topLinks.map(({ link, visits }) => row(
-    { content: onBar(visits.total, largest, linkCell(link, query)), class: "fluid" },
+    { content: onBar(visits.total, whole, linkCell(link, query)), class: "fluid" },
     num(numberOr(visits.total, text.counting)), { content: numberOr(visits.bots, text.counting), class: "num soft not-on-phone" }));
   const columns = [{ title: text.link }, { title: text.visits, class: "num" }, { title: text.bots, class: "num not-on-phone" }];
   return shareTable(common.asTable(text.topLinks), columns, rows, { shown: LINKS_SHOWN, action: "all-links" });
@@ -116,14 +116,13 @@ export function referrersCard({ referrers, direct, summary: { total: all } }, qu
   if (referrers.length === 0) {
     return card(title, { id: "card-referrers" }, emptyState(text.noReferrers, text.noReferrersText));
   }
-  const largest = Math.max(...referrers.map((one) => one.total));
   // A filter needs the visit log, which needs all links.
   const named = (host) => (hasAllLinks() ? pageLink(narrowed(query, { referrer: host }), clipped(host), { class: "pick", "data-action": "filter-by" }) : clipped(host));
-  const rows = referrers.map(({ host, total }) => row({ content: onBar(total, largest, named(host)), class: "fluid" }, num(format.number(total)), { content: format.percent(total, all), class: "num soft" }));
+  const rows = referrers.map(({ host, total }) => row({ content: onBar(total, all, named(host)), class: "fluid" }, num(format.number(total)), { content: format.percent(total, all), class: "num soft" }));
   const columns = [{ title: text.host }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }];
   const others = direct ?? referrers.reduce((left, { total }) => left - total, all);
   const isCut = direct === undefined && referrers.length >= REFERRERS_MAX;
-  const rest = others > 0 && row({ content: restOf(isCut ? text.otherReferrers : breakdowns.unknown.referrers), class: "fluid" }, num(format.number(others)), { content: format.percent(others, all), class: "num soft" });
+  const rest = others > 0 && row({ content: restOf(isCut ? text.otherReferrers : breakdowns.unknown.referrers, others, all), class: "fluid" }, num(format.number(others)), { content: format.percent(others, all), class: "num soft" });
   return card(title, { id: "card-referrers", fold: bestOf(referrers[0].host, format.percent(referrers[0].total, all)) }, shareTable(common.asTable(title), columns, rows, { shown: REFERRERS_SHOWN, action: "all-referrers", rest }));
 }
 
@@ -131,12 +130,13 @@ export function referrersCard({ referrers, direct, summary: { total: all } }, qu
  * One card for what was visited most: links, tags, apps and domains, each in its own tab. Without visits in the period, there are no links in it, and on a node that cannot list
  * tags, no tags. `queryOf()` is the query of the page, which names the tab.
  */
-export function mostVisitedCard({ topLinks, tags, links }, queryOf, onChoose) {
+export function mostVisitedCard({ visits, topLinks, tags, links }, queryOf, onChoose) {
+  const all = visits.summary.total;
   const lists = [
-    topLinks.length > 0 && { name: "links", label: text.linksColumn, build: () => linksList(topLinks, queryOf()) },
+    topLinks.length > 0 && { name: "links", label: text.linksColumn, build: () => linksList(topLinks, queryOf(), all) },
     tags !== undefined && { name: "tags", label: text.tagsTab, build: () => tagsList(tags, queryOf()) },
-    { name: "apps", label: text.appsTab, build: () => appsList(links, queryOf()) },
-    { name: "domains", label: text.domainsTab, build: () => domainsList(links.byDomain, queryOf()) },
+    { name: "apps", label: text.appsTab, build: () => appsList(links, queryOf(), all) },
+    { name: "domains", label: text.domainsTab, build: () => domainsList(links.byDomain, queryOf(), all) },
   ].filter(Boolean);
   return tabbedCard(text.mostVisited, { id: "card-links", lists, chosen: queryOf().get(TAB) ?? lists[0].name, onChoose });
 }
@@ -146,17 +146,16 @@ export const TAB = "list";
 
 /**
  * Links in all, made and followed in the period, of each of some parts. The name leads to the visits of the part, `part`, and the number of links to its links; where `part` is
- * null, no filter selects them.
+ * null, no filter selects them. Bars are shares of `all` visits.
  */
-function partsList(title, first, parts, { name, part: partOf, query, empty }) {
+function partsList(title, first, parts, { name, part: partOf, query, all, empty }) {
   if (parts.length === 0) {
     return emptyState(text.noLinks, empty);
   }
   const named = (part) => (partOf(part) === null ? name(part) : pageLink(narrowed(query, partOf(part)), name(part), { class: "pick", "data-action": "filter-by" }));
   const linksOf = (part) => (part.links === null || partOf(part) === null ? numberOr(part.links, text.counting) : pageLink(withQuery("/admin/links", partOf(part)), format.number(part.links)));
-  const largest = Math.max(...parts.map(({ visits }) => visits.total));
   const rows = parts.map((part) => row(
-    { content: onBar(part.visits.total, largest, named(part)), class: "fluid" },
+    { content: onBar(part.visits.total, all, named(part)), class: "fluid" },
     num(linksOf(part)), { content: numberOr(part.created, text.counting), class: "num not-on-phone" }, num(format.number(part.visits.total))));
   const columns = [{ title: first }, { title: text.linksColumn, class: "num" }, { title: text.newColumn, class: "num not-on-phone" }, { title: text.visits, class: "num" }];
   return shareTable(common.asTable(title), columns, rows, { shown: TOP_SHOWN, action: "all-parts" });
@@ -175,23 +174,25 @@ export function appsAndRest({ byApp, byDomain }) {
 }
 
 /** Links and visits by app. */
-function appsList(links, query) {
+function appsList(links, query, all) {
   const isCut = links.byApp.length >= APPS_MAX;
   const others = () => h("div", { class: "share-link" }, isCut ? text.otherApps : [text.withoutApp, h("small", { class: "meaning" }, text.withoutAppMeaning)]);
   return partsList(text.byApp, text.app, appsAndRest(links).toSorted((a, b) => b.visits.total - a.visits.total), {
     name: ({ app }) => (app === null ? others() : clipped(app)),
     part: ({ app }) => (app === null ? null : { app }),
     query,
+    all,
     empty: text.noLinksByApp,
   });
 }
 
 /** Links and visits by domain. */
-function domainsList(byDomain, query) {
+function domainsList(byDomain, query, all) {
   return partsList(text.byDomain, text.domain, byDomain.toSorted((a, b) => b.visits.total - a.visits.total), {
     name: ({ domain }) => clipped(domain ?? common.defaultDomain),
     part: ({ domain }) => ({ domain: domain ?? "DEFAULT" }),
     query,
+    all,
     empty: text.noLinksByDomain,
   });
 }

@@ -164,7 +164,7 @@ function narrowContent({ filters, now, before, period }, query, { visitors, sing
     now.total > 0 ? heroOf(numbers, { visits: now, before, period, keep }) : numbers,
     h("p", { class: "soft" }, hasFilters(filters) ? text.filtered : text.ownOnly,
       ofLinks.length > 0 && hasAllLinks() && [" ", pageLink(`/admin/links?${toLinks}`, text.linksWith(ofLinks.map(([name]) => name)))]),
-    now.total > 0 && inColumns(topLinksCard(ofLog(now.links), query), referrersCard(referrersOf(now), query)),
+    now.total > 0 && inColumns(topLinksCard(ofLog(now.links), query, now.total), referrersCard(referrersOf(now), query)),
     visitors,
     hasAllLinks() && single,
   ];
