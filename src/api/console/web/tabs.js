@@ -12,7 +12,7 @@ const STEPS = { ArrowLeft: -1, ArrowRight: 1 };
 export function tabbedCard(title, { lists, chosen, onChoose, ...props }) {
   const panel = h("div", { role: "tabpanel", id: uniqueId("panel") });
   const tabs = lists.map(({ name, label }) =>
-    h("button", { type: "button", role: "tab", id: uniqueId("tab"), "data-tab": name, "aria-controls": panel.id, onclick: () => choose(name) }, label));
+    h("button", { type: "button", class: "button", role: "tab", id: uniqueId("tab"), "data-tab": name, "aria-controls": panel.id, onclick: () => choose(name) }, label));
   const show = (name) => {
     tabs.forEach((one) => {
       const isChosen = one.dataset.tab === name;
@@ -28,7 +28,7 @@ export function tabbedCard(title, { lists, chosen, onChoose, ...props }) {
     onChoose(name);
     show(name);
   };
-  const bar = h("div", { class: "card-tabs", role: "tablist", "aria-label": title, onkeydown: (event) => move(event, tabs) }, tabs);
+  const bar = h("div", { class: "segments small", role: "tablist", "aria-label": title, onkeydown: (event) => move(event, tabs) }, tabs);
   show(lists.some(({ name }) => name === chosen) ? chosen : lists[0].name);
   return card(title, { ...props, beside: bar }, panel);
 }
