@@ -179,9 +179,9 @@ fn breakdowns_show_shares() {
     {
         assert!(text.contains(part), "{part} is missing: {text}");
     }
-    // The title of the card and the chosen part say what the names are; the heading of their column is for screen readers.
-    let heading = "document.querySelector('#card-places th > .visually-hidden')?.textContent ?? ''";
-    assert_eq!(browser.value(heading), "Countries");
+    // The heading of each column says what the names are.
+    let heading = |card: &str| browser.value(&format!("document.querySelector('#card-{card} th').innerText"));
+    assert_eq!([heading("places"), heading("languages")], ["Country", "Language"]);
     browser.value("document.querySelector('[data-part=browsers]').click()");
     says(browser, ".breakdowns", "<b>Evil</b>");
     browser.value("document.querySelector('[data-part=cities]').click()");

@@ -24,8 +24,9 @@ const GROUPS = {
 /** As many values the node gives of each list, unless it is asked for more. */
 const SHOWN = 20;
 
-/** As many of them are seen at first. */
+/** As many of them are seen at first; more of campaigns, whose card stands above the shortest one. */
 const SEEN = 6;
+const CAMPAIGNS_SEEN = 8;
 
 /** The list that each card shows, as it was chosen last. */
 const chosen = new Map();
@@ -133,8 +134,7 @@ function listTable(name, rows, total, pickOf) {
     const why = name.startsWith("utm") ? text.nothingText.utm : text.nothingText[name] ?? text.nothingText.other;
     return emptyState(text.nothing, why);
   }
-  // Seen, it would repeat the title of the card or the chosen part.
-  const columns = [{ title: text.parts[name], hidden: true }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }].slice(0, total === null ? 2 : 3);
+  const columns = [{ title: text.columns[name] }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }].slice(0, total === null ? 2 : 3);
   const named = namedOf(rows);
   const whole = total ?? Math.max(...named.map(({ visits }) => visits));
   const line = (content, { visits }) => row(...[
@@ -144,7 +144,7 @@ function listTable(name, rows, total, pickOf) {
   ].slice(0, columns.length));
   const lines = named.map((one) => line(onBar(one.visits, whole, pickable(nameOf(name, one), pickOf(one))), one));
   const unnamed = unnamedOf(rows);
-  return shareTable(common.asTable(text.parts[name]), columns, lines, { shown: SEEN, action: "all-rows", rest: unnamed && line(restOf(nameOf(name, unnamed), unnamed.visits, whole), unnamed) });
+  return shareTable(common.asTable(text.parts[name]), columns, lines, { shown: name.startsWith("utm") ? CAMPAIGNS_SEEN : SEEN, action: "all-rows", rest: unnamed && line(restOf(nameOf(name, unnamed), unnamed.visits, whole), unnamed) });
 }
 
 /** A name. With `pick`, it is a button. */

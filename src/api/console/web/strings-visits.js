@@ -9,6 +9,10 @@ export const breakdowns = {
     countries: "Countries", cities: "Cities", browsers: "Browsers", operatingSystems: "Systems", devices: "Devices", languages: "Languages",
     referrers: "Referrers", allReferrers: "All-time referrers", destinations: "Destinations", utmSources: "Source", utmMediums: "Medium", utmCampaigns: "Campaign", utmTerms: "Term", utmContents: "Content",
   },
+  columns: {
+    countries: "Country", cities: "City", browsers: "Browser", operatingSystems: "System", devices: "Device", languages: "Language",
+    referrers: "Host", allReferrers: "Host", destinations: "Destination", utmSources: "Source", utmMediums: "Medium", utmCampaigns: "Campaign", utmTerms: "Term", utmContents: "Content",
+  },
   tabs: { referrers: "This period", allReferrers: "All time" },
   devices: { mobile: "Mobile", tablet: "Tablet", desktop: "Desktop", bot: "Bot", other: "Other" },
   unknown: { referrers: "Direct or unknown", utmSources: "Not set", utmMediums: "Not set", utmCampaigns: "Not set", utmTerms: "Not set", utmContents: "Not set", other: "Unknown" },
