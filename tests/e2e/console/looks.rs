@@ -87,7 +87,7 @@ fn resize_keeps_the_current_page_in_sight() {
     assert_eq!(browser.value("getComputedStyle(document.documentElement).scrollbarGutter"), "stable");
     // The page that is shown stays in sight when the navigation becomes a bar.
     browser.resize(PHONE);
-    says(browser, "#tabs [data-current]", "Settings");
+    says(browser, "#tabs [data-current]", "More");
     browser.go(&at(node, "links"));
     says(browser, "#tabs [aria-current]", "Links");
     console.close();

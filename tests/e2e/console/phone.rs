@@ -107,7 +107,10 @@ fn bar_opens_all_pages_on_a_phone() {
     browser.click("#nav a[href='/admin/fleet']");
     wait_until("the fleet", || browser.url() == at(node, "fleet"));
     shows(browser, "#tabs [data-current]");
-    says(browser, "#tabs [data-current]", "Fleet");
+    // The button keeps its name, and says which page is shown.
+    assert_eq!(browser.text("#tabs [data-current]"), "More");
+    assert_eq!(browser.attribute("#tabs [data-current]", "aria-label"), "More pages, Fleet is shown");
+    assert_eq!(browser.value(MARKED), json!(["more"]));
     assert_eq!(browser.value("document.querySelector('.side').checkVisibility()"), json!(false));
     console.close();
 }

@@ -30,7 +30,7 @@ export function drawNavigation(all) {
     return [title && h("p", { class: "nav-title", id: `nav-group-${at}` }, title), list];
   });
   fill(document.getElementById("nav"), groups);
-  more = button([icon("more"), h("span")], toggle, { kind: "tab", "data-action": "more", "aria-controls": "side", "aria-expanded": "false" });
+  more = button([icon("more"), h("span", null, shell.more)], toggle, { kind: "tab", "data-action": "more", "aria-label": shell.moreLabel, "aria-controls": "side", "aria-expanded": "false" });
   fill(document.getElementById("tabs"), inBar.map((page) => h("li", null, pageEntry(page))), h("li", null, more));
   for (const overview of document.querySelectorAll("#nav a[href='/admin/'], #tabs a[href='/admin/']")) {
     overview.append(h("span", { class: "alarm-count", hidden: true }));
@@ -75,7 +75,7 @@ function close() {
   document.getElementById("side").classList.remove("open");
 }
 
-/** Marks the page that is shown; on a phone, the last button of the bar has its name if no other one has. */
+/** Marks the page that is shown; on a phone, the last button of the bar if no other one leads there. */
 export function showCurrentPage(path) {
   close();
   for (const link of document.querySelectorAll("#nav a, #tabs a")) {
@@ -87,8 +87,6 @@ export function showCurrentPage(path) {
   }
   const behind = pages.find((page) => page.path === path && !inBar.includes(page));
   more?.toggleAttribute("data-current", behind !== undefined);
-  more?.firstChild.replaceWith(icon(behind?.icon ?? "more"));
-  setText(more?.lastChild ?? h("span"), shell.short[behind?.path] ?? behind?.title ?? shell.more);
   // It begins with what is seen, so that it can be spoken.
-  more?.setAttribute("aria-label", behind ? shell.moreAt(shell.short[behind.path] ?? behind.title) : shell.moreLabel);
+  more?.setAttribute("aria-label", behind ? shell.moreAt(behind.title) : shell.moreLabel);
 }

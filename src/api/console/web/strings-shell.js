@@ -30,10 +30,8 @@ export const shell = {
   zone: (zone) => `Times in ${zone}`,
   groups: { links: "Links", access: "Access", server: "Server" },
   more: "More",
-  /** Names for the bar on a phone, where that of the page would be cut. */
-  short: { "/admin/apps": "Keys", "/admin/lists": "Destinations" },
   moreLabel: "More pages",
-  moreAt: (title) => `${title}, more pages`,
+  moreAt: (title) => `More pages, ${title} is shown`,
   alarms: (count) => (count === 1 ? "1 alarm" : `${count} alarms`),
   live: { connecting: "Connecting…", live: "Live", lost: "Offline, reconnecting…", ended: "Session ended, sign in again" },
   liveShort: { lost: "Offline", ended: "Signed out" },
