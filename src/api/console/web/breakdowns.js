@@ -24,7 +24,7 @@ const GROUPS = {
 /** As many values the node gives of each list, unless it is asked for more. */
 const SHOWN = 20;
 
-/** As many of them are seen at first; more of campaigns, whose card stands above the shortest one. */
+/** As many of them are seen at first; more of campaigns, so that both columns of Analytics end near each other. */
 const SEEN = 6;
 const CAMPAIGNS_SEEN = 8;
 
