@@ -133,17 +133,16 @@ impl<'d> ExternalSorter<'d> {
 /// Merged links between two calls of `goes_on`.
 const LINKS_PER_LOOK: u64 = 64;
 
-/// Returns the key and the position of the record at an offset.
+/// Returns the key and the position of the record at an offset of the buffer.
 fn sort_fields(records: &[u8], start: u32) -> (&[u8], &[u8]) {
-    let record = &records[start as usize..];
-    let (key_len, place_len) = field_lens(record);
-    let (key, rest) = record[HEAD_BYTES..].split_at(key_len);
-    (key, &rest[..place_len])
+    fields(&records[start as usize..]).expect("the buffer has whole records")
 }
 
-/// Returns the lengths of the key and of the position of a record.
-fn field_lens(record: &[u8]) -> (usize, usize) {
-    (usize::from(u16::from_be_bytes([record[0], record[1]])), usize::from(record[2]))
+/// Splits the first record into its key and its position; `None` if it is not whole.
+fn fields(records: &[u8]) -> Option<(&[u8], &[u8])> {
+    let ([high, low, place_len], rest) = records.split_first_chunk::<HEAD_BYTES>()?;
+    let (key, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes([*high, *low])))?;
+    Some((key, rest.get(..usize::from(*place_len))?))
 }
 
 /// The next link of a run. Links with equal keys are ordered by age.
@@ -172,6 +171,9 @@ impl RunReader {
     }
 
     /// Returns the key and the position of the next link; `None` at the end.
+    ///
+    /// # Errors
+    /// If the disk fails, or the file is damaged.
     fn next(&mut self, file: &File) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
         if self.buffer.len() - self.at < RECORD_BYTES_MAX && !self.rest.is_empty() {
             self.buffer.drain(..self.at);
@@ -184,7 +186,8 @@ impl RunReader {
         if self.at == self.buffer.len() {
             return Ok(None);
         }
-        let (key, place) = sort_fields(&self.buffer, self.at as u32);
+        // The disk may have damaged the lengths.
+        let (key, place) = fields(&self.buffer[self.at..]).ok_or(io::ErrorKind::InvalidData)?;
         let next = (key.to_vec(), place.to_vec());
         self.at += HEAD_BYTES + next.0.len() + next.1.len();
         Ok(Some(next))
@@ -194,3 +197,27 @@ impl RunReader {
 const _: () = assert!(SORT_KEY_LEN_MAX <= u16::MAX as usize);
 const _: () = assert!(RECORD_BYTES_MAX <= AHEAD_BYTES);
 const _: () = assert!(RUN_BYTES <= u32::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_run_is_an_error() {
+        let mut file = tempfile::tempfile().unwrap();
+        // The record has a key of two bytes, and a position of three.
+        let record = [0, 2, 3, b'k', b'k', b'p', b'p', b'p'];
+        for (at, damaged) in [(0, 0), (0, 0xff), (1, 0x82), (2, 4), (2, 0xff)] {
+            let mut bytes = record;
+            bytes[at] = damaged;
+            std::io::Write::write_all(&mut file, &bytes).unwrap();
+            let end = std::io::Seek::stream_position(&mut file).unwrap();
+            let read = RunReader::new(end - 8..end, RECORD_BYTES_MAX).next(&file);
+            match read {
+                Ok(Some((key, place))) => assert_eq!((&*key, &*place, damaged), (&b"kk"[..], &b"ppp"[..], 0)),
+                read => assert_eq!(read.unwrap_err().kind(), io::ErrorKind::InvalidData),
+            }
+            assert!(RunReader::new(end - 2..end, RECORD_BYTES_MAX).next(&file).is_err(), "no head");
+        }
+    }
+}
