@@ -47,8 +47,8 @@ impl ScanSource {
         }
     }
 
-    /// Iterates over the records of the links behind one of them. Has a `None` for each entry without one, so that the caller
-    /// sees how much was read.
+    /// Iterates over the records of the links behind one of them. Also has the entries without a record, so that the caller sees
+    /// how much was read.
     fn records<'v>(
         &self,
         view: &'v View,
@@ -62,7 +62,7 @@ impl ScanSource {
                 // The reader of links reports a key that is no valid code.
                 Box::new(view.records(&from, &[]).map(|record| -> ScannedRecord {
                     let (key, value) = record?;
-                    Ok(Code::from_key(&key).ok().map(|code| (code, value, None)))
+                    Ok(Code::from_key(&key).ok().map(|code| (code, Some(value), None)))
                 }))
             }
             ScanSource::Runs(runs) => {
@@ -76,20 +76,18 @@ impl ScanSource {
     }
 }
 
-/// A link's code, its record, and its place in an index if it was found there; `None` if there is no record; or why it cannot
-/// be read.
-type ScannedRecord = Result<Option<(Code, Value, Option<LinkPosition>)>, StoreError>;
+/// A link's code, its record if it has one, and its place in an index if it was found there; `None` for a key that is no valid
+/// code; or why it cannot be read.
+type ScannedRecord = Result<Option<(Code, Option<Value>, Option<LinkPosition>)>, StoreError>;
 
-/// Returns the record of an index entry; `None` if it has none, or not all tags.
+/// Returns an index entry with its record, unless it lacks a tag.
 fn listed_record(view: &View, listed: &ListedCode) -> ScannedRecord {
-    if !listed.has_all {
-        return Ok(None);
-    }
     let place = listed.place;
-    match view.get(&place.code) {
-        Ok(stored) => Ok(stored.map(|value| (place.code, value, Some(place)))),
+    let stored = if listed.has_all { view.get(&place.code) } else { Ok(None) };
+    match stored {
+        Ok(stored) => Ok(Some((place.code, stored, Some(place)))),
         // The reader of links reports it.
-        Err(StoreError::Damaged(_)) => Ok(None),
+        Err(StoreError::Damaged(_)) => Ok(Some((place.code, None, Some(place)))),
         Err(error) => Err(error),
     }
 }
@@ -186,7 +184,8 @@ impl Finder<'_> {
             let Some((code, value, listed)) = record? else { continue };
             let key = code.key(&mut ascii);
             // The reader of links reports a damaged record. An index entry may have outlived its link.
-            if let Ok(RecordRef::Link(link)) = record::decode(key, &value)
+            if let Some(value) = value
+                && let Ok(RecordRef::Link(link)) = record::decode(key, &value)
                 && let place = LinkPosition::new(link.created_ms, code)
                 && listed.is_none_or(|listed| listed == place)
                 && filter.takes(&code, &link)
