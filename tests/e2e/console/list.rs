@@ -293,11 +293,17 @@ fn selecting_keeps_rows_in_place_on_a_phone() {
     console.close();
 }
 
-/// Script: answers each list of links with a refusal as long as `window.sorting` holds one.
+/// Script: waits until the list of links is asked for twice more.
+const ASKED_TWICE: &str = "new Promise((done) => {
+    const before = window.asked;
+    const timer = setInterval(() => window.asked > before + 1 && (clearInterval(timer), done()), 20);
+})";
+
+/// Script: answers each list of links with a refusal as long as `window.sorting` holds one, and counts them.
 const WITH_SORTING: &str = "(() => {
     const real = window.fetch;
     window.fetch = (path, options) => window.sorting && String(path).startsWith('/rest/v3/short-urls?')
-        ? Promise.resolve(Response.json(window.sorting, { status: 503 }))
+        ? (window.asked = (window.asked ?? 0) + 1, Promise.resolve(Response.json(window.sorting, { status: 503 })))
         : real(path, options);
 })()";
 
@@ -316,8 +322,15 @@ fn sorted_list_appears_by_itself() {
     browser.click("th.col-visits button");
     says(browser, "main", "Sorting a long list: 41% done");
     browser.is_accessible();
+    browser.value("document.querySelector('[data-action=newest-first]').focus()");
     browser.value("window.sorting.sortedPercent = 87");
     says(browser, "main", "Sorting a long list: 87% done");
+    assert_eq!(browser.value("document.activeElement.dataset.action"), "newest-first", "the button keeps the focus");
+    // A busy node may not say how far it is. The console asks on.
+    browser.value("window.sorting = { status: 503, title: 'Temporarily unavailable', detail: '', retryAfter: 1 }");
+    browser.value(ASKED_TWICE);
+    browser.value("window.sorting = { ...window.sorting, sortedPercent: 92 }");
+    says(browser, "main", "Sorting a long list: 92% done");
     browser.value("window.sorting = null");
     says(browser, ".list-status", "1 link");
     says(browser, "tbody", "first");

@@ -31,6 +31,8 @@ export async function readPage(filter, { cursor = null, size = Number(filter.siz
     next,
     total: pagination.totalItems,
     isExact: pagination.complete,
+    // The node has sorted the list earlier. `undefined` for a list of now.
+    sortedAt: pagination.sortedAt,
     millis: performance.now() - began,
     // More may be found on this page: it is not full, and the list is not over.
     isOpen: next !== null && links.length < size,

@@ -175,6 +175,7 @@ export const list = {
   searching: "Searching…",
   searchingOn: (links) => `Searching: ${count(links, "link")} so far…`,
   found: (links, leaving) => (leaving === 0 ? count(links, "link") : `${count(links - leaving, "link")}, ${number(leaving)} being deleted`),
+  foundAsOf: (found, time) => `${found} as of ${time}`,
   foundRanked: (links) => `${number(links)}+ links`,
   foundPart: (links) => `${number(links)}+ links (search not finished)`,
   took: (millis) => `Found in ${number(millis)} ms`,

@@ -6,6 +6,7 @@ import { createDialog, editDialog, onCreated } from "./link-form.js";
 import { linkOpener } from "./link-opener.js";
 import { keyOf } from "./api.js";
 import { isBeingDeleted, onDeleted } from "./deletes.js";
+import { clock } from "./format.js";
 import { detailPath, openQr } from "./link-parts.js";
 import { addTags, archive, remove, removeTags, setExpiry } from "./links-actions.js";
 import { linksBar } from "./links-bar.js";
@@ -161,13 +162,15 @@ class LinkList {
       this.table.showSkeleton();
       this.pager.hide();
     }
-    setText(this.status, text.searching);
+    if (!isSorting) {
+      setText(this.status, text.searching);
+    }
     fill(this.further);
     try {
       const page = await this.read(request, { cursor: this.cursors.at(-1) });
       this.showPage(page, page.links);
     } catch (error) {
-      this.showError(error, request);
+      this.showError(error, request, isSorting);
     }
   }
 
@@ -212,7 +215,7 @@ class LinkList {
     const { page } = this;
     const leaving = this.links.filter(isBeingDeleted).length;
     const found = page.isExact ? text.found(page.total, leaving) : this.isRanked() ? text.foundRanked(page.total) : text.foundPart(page.total);
-    setText(this.status, found);
+    setText(this.status, page.sortedAt === undefined ? found : text.foundAsOf(found, clock(Date.parse(page.sortedAt))));
     this.status.title = text.took(page.millis);
   }
 
@@ -266,14 +269,21 @@ class LinkList {
     return iconState("links", text.empty, text.emptyText, button(text.create, () => createDialog(), { kind: "primary", "data-action": "first-link" }), pageLink("/admin/import", text.import, { class: "button" }));
   }
 
-  /** Shows how far the node has sorted the list, and asks again when it may be done. */
+  /** Shows how far the node has sorted the list, and asks again when it may be done. A busy node may not say how far it is. */
   showSorting({ problem, retryAfter }, request) {
-    this.table.showNothing(emptyState(text.sorting(problem.sortedPercent), text.sortingText, this.newestFirst()));
-    const timer = setTimeout(() => this.load({ isSorting: true }), 1_000 * Math.min(retryAfter, SORTING_ASKED_S));
+    if (!this.sorting?.isConnected) {
+      this.sorting = emptyState("", text.sortingText, this.newestFirst());
+      this.table.showNothing(this.sorting);
+    }
+    if (problem?.sortedPercent !== undefined) {
+      // The button keeps the focus.
+      setText(this.sorting.querySelector(".state-title"), text.sorting(problem.sortedPercent));
+    }
+    const timer = setTimeout(() => this.load({ isSorting: true }), 1_000 * Math.min(retryAfter ?? SORTING_ASKED_S, SORTING_ASKED_S));
     request.signal.addEventListener("abort", () => clearTimeout(timer), { once: true });
   }
 
-  showError(error, request) {
+  showError(error, request, wasSorting = false) {
     if (error.name === "AbortError" || request !== this.request) {
       return;
     }
@@ -282,10 +292,11 @@ class LinkList {
     this.table.setBusy(false);
     setText(this.status, "");
     fill(this.further);
-    if (error.problem?.sortedPercent === undefined) {
-      this.table.showNothing(errorState(error, () => this.load()));
-    } else {
+    const isSorting = error.problem?.sortedPercent !== undefined || wasSorting && error.status === 503 && this.sorting?.isConnected;
+    if (isSorting) {
       this.showSorting(error, request);
+    } else {
+      this.table.showNothing(errorState(error, () => this.load()));
     }
     this.pager.set({ page: this.cursors.length, hasNext: false, isEmpty: false, links: 0, size: this.filter.size });
   }
