@@ -243,6 +243,7 @@ fn list_limits() -> Rows {
         ("Sorted lists that a node keeps", number(carom_limits::SORTED_LISTS_MAX as u64)),
         ("Sorted lists that one app has asked for", number(carom_limits::SORTED_LISTS_OF_APP_MAX as u64)),
         ("Time for which a sorted list is kept after its last use", time(carom_limits::SORTED_KEPT_TIME)),
+        ("Least time after which a sorted list is sorted again", time(carom_limits::SORTED_VALID_TIME)),
         ("Lists that wait to be sorted", number(carom_limits::SORTS_WAITING_MAX as u64)),
         ("Lists of one app that wait to be sorted", number(carom_limits::SORTS_OF_APP_MAX as u64)),
         ("Links of all tags that can be sorted by visits", number(carom_limits::TAGS_SORTED_LINKS_MAX)),

@@ -74,26 +74,27 @@ pub const SEARCH_MEMORY_MIN: u64 = 1 << 20;
 /// million links in that time. A list that takes longer is sorted in the background.
 pub const LIST_ORDER_TIME_MAX: Duration = Duration::from_secs(8);
 
-/// Time between the end of such a scan and [`crate::ANSWER_TIME_MAX`], so that its client gets the answer.
+/// Time between the end of a scan for an order without an index and [`crate::ANSWER_TIME_MAX`], so that its client gets the
+/// answer.
 pub const LIST_ORDER_SPARE_TIME: Duration = Duration::from_millis(500);
 
-/// Maximum number of lists that a node keeps sorted in files.
+/// Maximum number of lists that a node keeps sorted in files. An older version of a list counts as one of them.
 pub const SORTED_LISTS_MAX: usize = 8;
 
-/// Maximum number of these lists that one app has asked for: half, so that one app leaves room for others.
+/// Maximum number of sorted lists that a node keeps for one app: half, so that one app leaves room for others.
 pub const SORTED_LISTS_OF_APP_MAX: usize = SORTED_LISTS_MAX / 2;
 
 /// Maximum number of lists that wait to be sorted, one after the other.
 pub const SORTS_WAITING_MAX: usize = 4;
 
-/// Maximum number of these lists that one app has asked for.
+/// Maximum number of lists of one app that wait to be sorted, or are being sorted.
 pub const SORTS_OF_APP_MAX: usize = SORTS_WAITING_MAX / 2;
 
 /// Time for which a sorted list is kept after its last use.
 pub const SORTED_KEPT_TIME: Duration = Duration::from_secs(5 * 60);
 
-/// Age from which a sorted list that is used is sorted again.
-pub const SORTED_FRESH_TIME: Duration = Duration::from_secs(60);
+/// Least time for which a sorted list serves requests without a cursor. Then it is sorted again when a client asks for it.
+pub const SORTED_VALID_TIME: Duration = Duration::from_secs(10 * 60);
 
 /// Memory for the links that a background sort puts in order at once, in bytes: some 100 ms, after which it sees the end of
 /// the node.

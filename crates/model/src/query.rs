@@ -463,7 +463,10 @@ pub enum ListFailure {
     /// Too many other lists are to be sorted first.
     SortsWaiting,
     /// The list could not be sorted in the background. The cause was logged.
-    NotSorted,
+    NotSorted {
+        /// Seconds after which the node tries again.
+        retry_s: u32,
+    },
     /// The page begins after the last position that one query reads.
     TooDeep,
     /// The counting after the start is still in progress.

@@ -164,7 +164,7 @@ pub(in crate::api) fn failed(failure: ListFailure) -> Problem {
     match failure {
         ListFailure::Sorting { percent, retry_s } => Problem::sorting(percent, retry_s),
         ListFailure::SortsWaiting => Problem::sorts_waiting(),
-        ListFailure::NotSorted => Problem::not_sorted(),
+        ListFailure::NotSorted { retry_s } => Problem::not_sorted(retry_s),
         ListFailure::TooDeep => {
             let reason = format!(
                 "is too deep: a request examines at most {LIST_LOOKED_MAX} links and takes at most {}. Send the cursor of the previous page instead",

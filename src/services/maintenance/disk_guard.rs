@@ -61,7 +61,7 @@ impl DiskGuard {
     /// [`std::io::ErrorKind::StorageFull`] if they do not, or any error of [`DiskGuard::space`].
     pub(in crate::services) fn check_room(&self, bytes: u64) -> std::io::Result<()> {
         let space = self.space()?;
-        if space.free < RESERVES * space.reserve() + bytes {
+        if space.free < (RESERVES * space.reserve()).saturating_add(bytes) {
             return Err(std::io::ErrorKind::StorageFull.into());
         }
         Ok(())

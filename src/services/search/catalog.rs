@@ -161,6 +161,7 @@ impl Catalog {
         }
         let last = links.view().keys(IndexKind::Dates, &[], &[]).next_back().transpose()?;
         let end = last.map_or(Vec::new(), |last| just_behind(&last));
+        let sorted_lists = SortedLists::new(dir, links.clone());
         Ok(Catalog {
             links,
             counts: Mutex::default(),
@@ -173,7 +174,7 @@ impl Catalog {
             linked: Arc::default(),
             forgetting: Forgetting::default(),
             lacks_newer: AtomicBool::new(false),
-            sorted_lists: SortedLists::new(dir),
+            sorted_lists,
             stopping: AtomicBool::new(false),
         })
     }

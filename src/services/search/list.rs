@@ -295,7 +295,7 @@ impl Finder<'_> {
     /// long.
     fn by_key(&self) -> Result<LinksAnswer, StoreError> {
         let scan_len = self.scan_len();
-        let is_scanned = scan_len.is_none_or(|len| len <= SCANNED_MAX);
+        let is_scanned = scan_len.is_none_or(|len| len <= SCANNED_MAX) && !self.is_slow();
         match self.query.cursor.as_ref().map(|cursor| &cursor.behind) {
             Some(Behind::Sorted(_)) => return self.sorted_in_background(),
             Some(Behind::Key(..)) => {
@@ -304,7 +304,12 @@ impl Finder<'_> {
             }
             _ => {}
         }
-        if let Some(page) = self.kept_page()? {
+        // A page of a list that can be scanned is of now, also if deeper pages come from a sorted list. A cursor of the ranking
+        // stays in the ranking.
+        if !is_scanned
+            && self.query.cursor.is_none()
+            && let Some(page) = self.kept_page()?
+        {
             return Ok(page);
         }
         let is_ranked = self.is_most_visited();
@@ -318,7 +323,7 @@ impl Finder<'_> {
             return Ok(page);
         }
         // The ranking may not know how long the list of a filter is, so a scan comes first if it is likely to end in time.
-        if !self.is_being_sorted() {
+        if is_scanned || !self.is_being_sorted() {
             let sorted = self.sorted()?;
             let page = if sorted.is_none() && is_scanned { self.scanned()? } else { sorted };
             if let Some(page) = page {

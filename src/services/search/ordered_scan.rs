@@ -109,6 +109,7 @@ impl Finder<'_> {
         let kept = BTreeSet::new();
         let mut first = FirstLinks { kept, count, descending, behind, offered: 0, passed: 0, start, time_max };
         if !self.scan(&mut first)? {
+            self.catalog.sorted_lists.note_slow(query, Instant::now());
             return Ok(None);
         }
         let (total, passed) = (first.offered, first.passed);
@@ -161,7 +162,8 @@ impl Finder<'_> {
         let (from, found) = (usize::try_from(offset).unwrap_or(usize::MAX), ranked.len() as u64);
         let to = from.saturating_add(query.per_page);
         let Some((number, place, _)) = to.checked_sub(1).and_then(|last| ranked.get(last)) else { return Ok(None) };
-        // The scan continues behind the last link of the ranking, whatever the number of links before it is by then.
+        // The scan, or the sorted list, continues behind the last link of the ranking, whatever the number of links before it is
+        // by then.
         let is_last = to.saturating_add(query.per_page) > ranked.len();
         let behind = if is_last { Behind::Key(number.to_be_bytes().into(), *place) } else { Behind::Count(to as u64) };
         let next = Some(Cursor { behind, page: page.saturating_add(1), seen: to as u64 });

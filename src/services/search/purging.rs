@@ -14,12 +14,12 @@ impl Catalog {
         self.forgetting.is_restored() || !self.filters.is_on()
     }
 
-    /// Forgets the texts of deleted links, and all sorted lists. Returns the number of the request.
+    /// Forgets the texts of deleted links, and erases the links from sorted lists. Returns the number of the request.
     pub fn forget_links(&self, links: &[PurgedLink]) -> u64 {
         let keys: Vec<Vec<u8>> = links.iter().map(|link| link.position().to_bytes()).collect();
         self.signatures().purge(&keys);
         let number = self.forgetting.ask();
-        self.sorted_lists.forget();
+        self.sorted_lists.forget(links);
         self.read_imported_again(links);
         self.filters.wake_signer();
         number
@@ -37,7 +37,7 @@ impl Catalog {
         self.signatures().forget_sections(&keys);
     }
 
-    /// True once the files of the search index have followed a request. Ranges that a search is reading are freed with the
+    /// True once the files of the search index and of sorted lists have followed a request. Ranges that a search is reading are freed with the
     /// next request.
     pub fn has_forgotten(&self, number: u64) -> bool {
         if !self.sorted_lists.has_forgotten() {

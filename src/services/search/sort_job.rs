@@ -16,7 +16,8 @@ use carom_model::query::LinkPosition;
 use carom_store::links::StoreError;
 use carom_telemetry::clock::unix_ms;
 
-/// Time after which a sort reads on from another snapshot: the store keeps what is replaced meanwhile.
+/// Time after which a sort reads on from another snapshot, because the store keeps what is replaced meanwhile, and after which
+/// it looks at the disk and for unused lists.
 const VIEW_TIME_MAX: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(1) };
 
 /// The share of a sort that reads links. The rest is the merge.
@@ -48,11 +49,14 @@ pub(super) fn sort(catalog: &Catalog, visits: &dyn VisitSource, running: Running
     let lists = &catalog.sorted_lists;
     let query = running.query();
     let finder = Finder::within(catalog, visits, &query, now_ms, Duration::ZERO);
-    let sorter = match lists.sorter() {
+    let scanned = finder.scanned_links();
+    // A filter may leave only a few of them.
+    let links_min = scanned.filter(|_| !query.filter.needs_filtering()).unwrap_or(0);
+    let sorter = match lists.sorter(links_min) {
         Ok(sorter) => sorter,
         Err(error) => return lists.end(running, now_ms, SortOutcome::Failed(error.to_string())),
     };
-    let expected = finder.scanned_links().unwrap_or(u64::MAX);
+    let expected = scanned.unwrap_or(u64::MAX);
     let outcome =
         Sorting { lists, running: &running, sorter, expected, looked: 0, failed: None, view_since: Instant::now() };
     let outcome = outcome.run(&finder).unwrap_or_else(|error| SortOutcome::Failed(error.to_string()));
@@ -84,10 +88,14 @@ impl Sorting<'_> {
         if !is_whole {
             return Ok(SortOutcome::Interrupted);
         }
-        let Sorting { lists, running, sorter, .. } = self;
+        let Sorting { lists, running, sorter, mut view_since, .. } = self;
         let merged = sorter.merge(|share| {
             running.show(READ_SHARE + (1.0 - READ_SHARE) * share);
-            lists.is_current(running)
+            if view_since.elapsed() <= VIEW_TIME_MAX {
+                return !lists.is_stopping();
+            }
+            view_since = Instant::now();
+            lists.tend(view_since)
         });
         Ok(match merged {
             Ok(Some(file)) => SortOutcome::Sorted(file),
@@ -107,13 +115,13 @@ impl LinkSink for Sorting<'_> {
     fn look(&mut self, links: u64) -> ScanStep {
         self.looked += links;
         self.running.show(READ_SHARE * (self.looked as f64 / self.expected as f64).min(1.0));
-        if self.failed.is_some() || !self.lists.is_current(self.running) {
+        if self.failed.is_some() || self.lists.is_stopping() {
             return ScanStep::Stop;
         }
         if self.view_since.elapsed() <= VIEW_TIME_MAX {
             return ScanStep::Continue;
         }
         self.view_since = Instant::now();
-        ScanStep::Renew
+        if self.lists.tend(self.view_since) { ScanStep::Renew } else { ScanStep::Stop }
     }
 }

@@ -5,6 +5,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::services::maintenance::disk_guard::DiskGuard;
 use carom_limits::{IMAGE_SYNC_BYTES, IMAGE_SYNC_PAUSE, SORT_BYTES_MAX};
@@ -20,6 +21,8 @@ const CHUNK_BYTES: usize = if cfg!(test) { 1_024 } else { 1 << 20 };
 pub(super) struct ScratchFolder {
     path: PathBuf,
     disk: DiskGuard,
+    /// Bytes to leave free on the disk, beside what all files leave for the store.
+    left_free: AtomicU64,
 }
 
 /// A file without a name that is written from its beginning to its end.
@@ -38,7 +41,8 @@ pub(super) struct ScratchFile<'d> {
 impl ScratchFolder {
     /// Returns the folder in a data directory, without the files of an earlier process.
     pub(super) fn new(dir: &Path) -> ScratchFolder {
-        let folder = ScratchFolder { path: dir.join(NAME), disk: DiskGuard::new(dir.to_owned()) };
+        let folder =
+            ScratchFolder { path: dir.join(NAME), disk: DiskGuard::new(dir.to_owned()), left_free: AtomicU64::new(0) };
         folder.remove();
         folder
     }
@@ -51,6 +55,19 @@ impl ScratchFolder {
             }
             _ => {}
         }
+    }
+
+    /// Lets the files leave `bytes` more free: a compaction of the whole store writes as many as the store has.
+    pub(super) fn leave_room(&self, bytes: u64) {
+        self.left_free.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Checks that `bytes` more in files leave enough space for the store.
+    ///
+    /// # Errors
+    /// As for [`DiskGuard::check_room`].
+    pub(super) fn check_room(&self, bytes: u64) -> io::Result<()> {
+        self.disk.check_room(self.left_free.load(Ordering::Relaxed).saturating_add(bytes))
     }
 
     /// Creates a file, which other users cannot read.
@@ -81,7 +98,7 @@ impl ScratchFile<'_> {
         if self.len > self.len_max {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        self.folder.disk.check_room(self.buffer.len() as u64)?;
+        self.folder.check_room(self.buffer.len() as u64)?;
         self.file.write_all(&self.buffer)?;
         self.unsynced += self.buffer.len();
         self.buffer.clear();

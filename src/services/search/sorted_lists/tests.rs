@@ -24,7 +24,9 @@ use carom_model::access::AppName;
 use carom_model::link::labels::Tags;
 use carom_model::link::{Origin, record};
 use carom_model::purge::PurgedLink;
-use carom_model::query::{Filter, LinkPosition, ListFailure, ListPage, ListQuery, OrderField, SortOrder};
+use carom_model::query::{
+    Behind, Cursor, Filter, LinkPosition, ListFailure, ListPage, ListQuery, OrderField, SortOrder,
+};
 use carom_model::testing::link;
 use carom_model::visits::tally::VisitCounts;
 use carom_store::links::StoreError;
@@ -246,30 +248,105 @@ fn both_directions_are_one_list() {
 }
 
 #[test]
-fn aged_list_is_sorted_again_and_serves_meanwhile() {
+fn aged_list_is_sorted_again() {
     let model = links(25);
     let query = by_title(Filter::default());
     assert_eq!(find(&model, &query), Err(SORTING));
     assert!(sorted(&model));
     let (first, now) = (page(&model, &query), Instant::now());
-    assert!(kept(&model, &query, now + Duration::from_secs(30)).is_some());
-    assert!(!sorted(&model), "it is fresh");
+    let walk = ListQuery { cursor: first.next.clone(), ..query.clone() };
+    let minutes = |count: u64| now + Duration::from_secs(60 * count);
+    for minute in [4, 8] {
+        assert!(kept(&model, &query, minutes(minute)).is_some(), "it is valid and in use");
+    }
+    assert!(kept(&model, &query, minutes(11)).is_none(), "it has aged");
+    assert!(kept(&model, &walk, minutes(11)).is_some(), "a walk by cursor stays in its list");
+    assert!(!sorted(&model), "nobody has asked for it");
     model.commit([numbered(100)]);
-    let aged = kept(&model, &query, now + Duration::from_secs(90)).unwrap();
-    assert_eq!(Some(aged.sorted_ms), first.sorted_ms);
+    assert_eq!(model.catalog.sorted_lists.request(&query, minutes(11)), SORTING);
     assert!(sort_once(&model.catalog, &ByCode, 60));
     let second = page(&model, &query);
     assert_eq!((first.total, second.total), (25, 26));
     assert!(second.sorted_ms > first.sorted_ms);
-    // A walk by cursor stays in its list.
-    let next = page(&model, &ListQuery { cursor: first.next, ..query.clone() });
+    let next = page(&model, &walk);
     assert_eq!((next.total, next.sorted_ms), (25, first.sorted_ms));
-    assert!(kept(&model, &query, now + 2 * SORTED_KEPT_TIME).is_none(), "nobody has used it");
+    assert!(model.catalog.sorted_lists.tend(minutes(60)));
+    assert!(kept(&model, &query, now).is_none(), "nobody has used it");
     // The walk goes on in a new list, at the number of links that it has seen.
     let rest = ListQuery { cursor: next.next, ..query };
     assert_eq!(find(&model, &rest), Err(SORTING));
     assert!(sorted(&model));
     assert_eq!(numbers(&page(&model, &rest)), [20, 21, 22, 23, 24, 100]);
+}
+
+#[test]
+fn walk_continues_behind_its_last_link() {
+    let model = links(40);
+    let query = by_title(Filter::default());
+    assert_eq!(find(&model, &query), Err(SORTING));
+    assert!(sorted(&model));
+    let behind = |number: u64, seen: u64, descending: bool| {
+        let place = LinkPosition::new(number, numbered(number).0);
+        let cursor = Some(Cursor { behind: Behind::Key(Box::default(), place), page: 3, seen });
+        let order = SortOrder { descending, ..query.order };
+        numbers(&page(&model, &ListQuery { order, cursor, ..query.clone() }))
+    };
+    // Other links came and went between the last page and the sort.
+    for seen in [0, 17, 20, 23, 60] {
+        assert_eq!(behind(19, seen, false), (20..30).collect::<Vec<u64>>());
+        assert_eq!(behind(19, seen, true), (9..19).rev().collect::<Vec<u64>>());
+    }
+    // The last link itself is gone.
+    assert_eq!(behind(99, 20, false), (20..30).collect::<Vec<u64>>());
+    assert_eq!(behind(99, 20, true), (10..20).rev().collect::<Vec<u64>>());
+}
+
+#[test]
+fn deep_page_leaves_the_first_one_of_now() {
+    let model = links(2_600);
+    let query = by_title(Filter::default());
+    let deep = ListQuery { page: 502, ..query.clone() };
+    assert_eq!(model.find(&deep), Err(SORTING));
+    assert_eq!(model.page(&query).sorted_ms, None, "a scan need not wait for the sort");
+    assert!(sorted(&model));
+    model.commit([numbered(2_600)]);
+    let first = model.page(&query);
+    assert_eq!((first.total, first.sorted_ms), (2_601, None));
+    assert!(model.page(&deep).sorted_ms.is_some());
+}
+
+#[test]
+fn slow_scan_is_not_repeated() {
+    let model = links(2_600);
+    let query = by_title(Filter::default());
+    assert_eq!(model.find_within(&query, Duration::ZERO), Err(SORTING));
+    assert_eq!(model.find(&query), Err(SORTING), "a scan would have the time now");
+    assert!(sorted(&model));
+    assert!(model.page(&query).sorted_ms.is_some());
+}
+
+#[test]
+fn sort_ends_when_nobody_asks() {
+    let model = links(25);
+    let [query, other, third] = <[ListQuery; 3]>::try_from(queries(3)).unwrap();
+    let (lists, now): (&SortedLists, _) = (&model.catalog.sorted_lists, Instant::now());
+    let seconds = |count: u64| now + Duration::from_secs(count);
+    assert_eq!(lists.request(&query, now), SORTING);
+    lists.request(&other, now);
+    let running = lists.next_waiting().unwrap();
+    assert!(lists.tend(seconds(60)));
+    lists.request(&query, seconds(60));
+    assert!(lists.tend(seconds(120)));
+    assert!(!lists.tend(seconds(160)));
+    assert_eq!(
+        lists.request(&third, seconds(160)),
+        ListFailure::Sorting { percent: 0, retry_s: 5 },
+        "it is the next one"
+    );
+    sort(&model.catalog, &ByCode, running, 50);
+    assert!(sorted(&model));
+    assert!(kept(&model, &third, now).is_some());
+    assert!(!sorted(&model), "nobody waits for the other one");
 }
 
 #[test]
@@ -304,7 +381,7 @@ fn list_that_fails_is_tried_again_later() {
     fs::write(&in_the_way, "").unwrap();
     assert_eq!(find(&model, &query), Err(SORTING));
     assert!(sorted(&model));
-    assert_eq!(find(&model, &query), Err(ListFailure::NotSorted));
+    assert_eq!(find(&model, &query), Err(ListFailure::NotSorted { retry_s: 60 }));
     assert!(!sorted(&model), "it is not tried at once");
     fs::remove_file(&in_the_way).unwrap();
     let later = Instant::now() + Duration::from_secs(61);
@@ -355,24 +432,55 @@ fn lists_used_least_recently_end_first() {
 }
 
 #[test]
-fn purge_drops_lists_and_begins_again() {
+fn newer_version_ends_the_older_one_first() {
+    let model = links(25);
+    let of_app = |query: ListQuery| ListQuery { asker: AppName::parse("a").ok(), ..query };
+    let all: Vec<ListQuery> = queries(SORTED_LISTS_OF_APP_MAX).into_iter().map(of_app).collect();
+    for query in &all {
+        assert_eq!(find(&model, query), Err(SORTING));
+        assert!(sorted(&model));
+    }
+    page(&model, &all[0]);
+    assert_eq!(model.catalog.sorted_lists.request(&all[0], Instant::now()), SORTING);
+    assert!(sorted(&model));
+    assert!(all.iter().all(|query| kept(&model, query, Instant::now()).is_some()));
+}
+
+#[test]
+fn purge_erases_links_from_lists() {
     let model = links(25);
     let [query, other] = <[ListQuery; 2]>::try_from(queries(2)).unwrap();
     assert_eq!(find(&model, &query), Err(SORTING));
     assert!(sorted(&model));
     assert_eq!(find(&model, &other), Err(SORTING));
-    let lists: &SortedLists = &model.catalog.sorted_lists;
-    let running = lists.next_waiting().unwrap();
-    let (gone, link) = numbered(5);
-    model.commit([(gone, None)]);
-    let request = model.catalog.forget_links(&[PurgedLink::of(&link.unwrap())]);
-    assert!(!model.catalog.has_forgotten(request), "the running sort may have read the link");
-    assert!(kept(&model, &query, Instant::now()).is_none());
+    let running = model.catalog.sorted_lists.next_waiting().unwrap();
+    let purged = [5, 24].map(|number| PurgedLink::of(&numbered(number).1.unwrap()));
+    let request = model.catalog.forget_links(&purged);
+    assert!(!model.catalog.has_forgotten(request), "the running sort may have read the links");
+    let rest = |query: &ListQuery| {
+        let list = kept(&model, query, Instant::now()).unwrap();
+        let places = list.read(0, u64::MAX).unwrap();
+        assert!(purged.iter().all(|link| !places.contains(&link.position())));
+        (list.count(), places.len())
+    };
+    assert_eq!(rest(&query), (25, 23));
+    // The links are still in the store, so the sort reads them.
     sort(&model.catalog, &ByCode, running, 50);
     assert!(model.catalog.has_forgotten(request));
-    assert!(kept(&model, &other, Instant::now()).is_none());
-    assert!(sorted(&model));
-    assert_eq!(page(&model, &other).total, 23);
+    assert_eq!(rest(&other), (24, 22));
+    assert_eq!(numbers(&page(&model, &query)), [0, 1, 2, 3, 4, 6, 7, 8, 9]);
+}
+
+#[test]
+fn compaction_has_its_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = ScratchFolder::new(dir.path());
+    folder.check_room(0).unwrap();
+    folder.leave_room(u64::MAX);
+    assert_eq!(folder.check_room(0).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    let mut file = folder.create().unwrap();
+    file.write(&[7]).unwrap();
+    assert_eq!(file.finish().unwrap_err().kind(), std::io::ErrorKind::StorageFull);
 }
 
 #[test]

@@ -176,12 +176,12 @@ impl CatalogModel {
         self.catalog.commit(batch, &relisted).unwrap();
     }
 
-    pub(super) fn find(&self, query: &ListQuery) -> LinksAnswer {
+    pub(in crate::services::search) fn find(&self, query: &ListQuery) -> LinksAnswer {
         // A long timeout, because machines that run tests are busy.
         self.find_within(query, Duration::from_secs(60))
     }
 
-    pub(super) fn find_within(&self, query: &ListQuery, time_max: Duration) -> LinksAnswer {
+    pub(in crate::services::search) fn find_within(&self, query: &ListQuery, time_max: Duration) -> LinksAnswer {
         Finder::within(&self.catalog, &ByCode, query, 50, time_max).find().unwrap()
     }
 
@@ -195,7 +195,7 @@ impl CatalogModel {
         })
     }
 
-    pub(super) fn page(&self, query: &ListQuery) -> ListPage {
+    pub(in crate::services::search) fn page(&self, query: &ListQuery) -> ListPage {
         match self.find(query) {
             Ok(page) => page,
             other => panic!("{query:?}: {other:?}"),
