@@ -266,7 +266,7 @@ impl SortedLists {
         drop(state);
     }
 
-    /// Drops a list whose file cannot be read.
+    /// Drops a list whose file cannot be read. Returns the answer for its client.
     pub(super) fn drop_unreadable(&self, query: &ListQuery, now: Instant) -> ListFailure {
         let identity = identity(query);
         let mut state = self.lock();
@@ -469,7 +469,7 @@ impl SortedState {
         taken
     }
 
-    /// Takes the oldest version or else the list that was used least recently out of some.
+    /// Takes one of some lists out: one that has a newer version, or else the one that was used least recently.
     fn take_oldest(&mut self, is_among: impl Fn(&KeptList) -> bool) -> Option<KeptList> {
         // Newer versions come later.
         let has_newer = |at: usize, kept: &KeptList| {

@@ -15,6 +15,7 @@ use super::{SortedList, SortedLists, identity};
 use crate::bridge::LinksAnswer;
 use crate::services::search::catalog::{Catalog, IndexedChange};
 use crate::services::search::counting::count_part;
+use crate::services::search::link_scan::{LinkSink, ScanStep};
 use crate::services::search::list::Finder;
 use crate::services::search::sort_job::{sort, sort_once, start};
 use crate::services::search::tests::{ByCode, CatalogModel, SORTING, any_change, any_filter, any_order, numbered};
@@ -22,7 +23,7 @@ use crate::services::search::visits::VisitSource;
 use carom_limits::{SORTED_KEPT_TIME, SORTED_LISTS_MAX, SORTED_LISTS_OF_APP_MAX, SORTS_OF_APP_MAX, SORTS_WAITING_MAX};
 use carom_model::access::AppName;
 use carom_model::link::labels::Tags;
-use carom_model::link::{Origin, record};
+use carom_model::link::{Link, Origin, record};
 use carom_model::purge::PurgedLink;
 use carom_model::query::{
     Behind, Cursor, Filter, LinkPosition, ListFailure, ListPage, ListQuery, OrderField, SortOrder,
@@ -215,6 +216,51 @@ fn links_that_stay_are_listed_once() {
         let stay = (0..1_000).filter(|number| !is_gone(number)).map(|number| numbered(number).0.to_string());
         assert_eq!(stay.filter(|code| !codes.contains(code)).count(), 0);
     }
+}
+
+/// A sink during whose first look a link with two tags is created, and that wants new snapshots.
+struct RenewingSink<'m> {
+    model: &'m CatalogModel,
+    looks: u64,
+    offered: Vec<u64>,
+}
+
+/// Returns a numbered link with tags.
+fn tagged<const N: usize>(number: u64, tags: [&str; N]) -> (Code, Option<Link>) {
+    let (code, link) = numbered(number);
+    let mut link = link.unwrap();
+    link.labels.tags = Tags::of(tags).unwrap();
+    (code, Some(link))
+}
+
+impl LinkSink for RenewingSink<'_> {
+    fn offer(&mut self, _: &[u8], place: LinkPosition) {
+        self.offered.push(place.created_ms);
+    }
+
+    fn look(&mut self, _: u64) -> ScanStep {
+        self.looks += 1;
+        if self.looks == 1 {
+            self.model.commit([tagged(5_000, ["one", "other"])]);
+        }
+        ScanStep::Renew
+    }
+}
+
+#[test]
+fn snapshot_is_renewed_between_other_links() {
+    let model = links(1_300);
+    model.commit((0..300).map(|number| tagged(number, ["one"])));
+    model.commit((300..700).map(|number| tagged(number, ["other"])));
+    for kind in [IndexKind::Dates, IndexKind::Tags] {
+        while count_part(&model.catalog, kind, 999, || {}).unwrap() {}
+    }
+    let tags = ["one", "other"].map(str::to_owned).to_vec();
+    let query = by_title(Filter { tags, all_tags: true, ..Filter::default() });
+    let mut sink = RenewingSink { model: &model, looks: 0, offered: Vec::new() };
+    assert!(Finder::within(&model.catalog, &ByCode, &query, 50, Duration::ZERO).scan(&mut sink).unwrap());
+    assert!((2..10).contains(&sink.looks), "{} looks: the scan reads the index", sink.looks);
+    assert_eq!(sink.offered, [5_000], "a later snapshot has it");
 }
 
 #[test]
