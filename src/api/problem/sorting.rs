@@ -6,7 +6,7 @@ impl Problem {
     /// 503: the list is being sorted. The member `sortedPercent` says how far that is.
     pub(in crate::api) fn sorting(percent: u8, retry_s: u16) -> Problem {
         let detail = format!(
-            "The list is too long for one request, so it is being sorted in the background: {percent}% done. Try again in {retry_s} s."
+            "The list is too long for one request. The node is sorting it: {percent}% done. Try again in {retry_s} s."
         );
         // Also in the body, as for 429: the console reads it there.
         let mut problem = Problem::unavailable(detail).and("sortedPercent", percent).and("retryAfter", retry_s);

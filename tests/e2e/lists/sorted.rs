@@ -53,7 +53,7 @@ fn long_list_is_sorted_in_the_background() {
     let reply = wire.get(&format!("{SHORT_URLS}?{}", by_title("")));
     let problem = reply.problem(503, "unavailable");
     assert!(problem["sortedPercent"].as_u64().is_some_and(|percent| percent < 100), "{problem}");
-    assert!(problem["detail"].as_str().unwrap().contains("is being sorted in the background"), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("The node is sorting it: "), "{problem}");
     assert!(reply.field("retry-after").is_some());
     let (mut found, about) = page(&mut wire, &by_title(""));
     let sorted_at = about["sortedAt"].clone();

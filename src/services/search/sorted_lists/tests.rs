@@ -20,7 +20,7 @@ use crate::services::search::list::Finder;
 use crate::services::search::sort_job::{sort, sort_once, start};
 use crate::services::search::tests::{ByCode, CatalogModel, SORTING, any_change, any_filter, any_order, numbered};
 use crate::services::search::visits::VisitSource;
-use carom_limits::{SORTED_KEPT_TIME, SORTED_LISTS_MAX, SORTED_LISTS_OF_APP_MAX, SORTS_OF_APP_MAX, SORTS_WAITING_MAX};
+use carom_limits::{SORTED_LISTS_MAX, SORTED_LISTS_OF_APP_MAX, SORTS_OF_APP_MAX, SORTS_WAITING_MAX};
 use carom_model::access::AppName;
 use carom_model::link::labels::Tags;
 use carom_model::link::{Link, Origin, record};
