@@ -76,7 +76,7 @@ const isWithin = (later, earlier, time) => Math.abs(Date.parse(later) - Date.par
 
 /** The edits that somebody wanted: without the steps in which the console creates a link that never expires, and deletes one. */
 function wantedEdits(history, link) {
-  const ofCreate = (edit) => link && edit.through === "admin" && edit.app === link.app && isOnly(edit, "validUntil", null) && isWithin(edit.at, link.dateCreated, CREATED_MS);
+  const ofCreate = (edit) => link && edit === history.at(-1) && edit.through === "admin" && edit.app === link.app && isOnly(edit, "validUntil", null) && isWithin(edit.at, link.dateCreated, CREATED_MS);
   const wanted = [];
   for (const edit of history) {
     const last = wanted.at(-1);
