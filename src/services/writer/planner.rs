@@ -483,7 +483,7 @@ impl<'o> CommitPlanner<'o> {
         self.effects.push(CommitEffect::Apply { code, change, answer: Some(answer) });
     }
 
-    /// Answers a request with the link of an earlier one, without a decision on its code.
+    /// Answers a request with what an earlier one has stored, without a decision on its code.
     pub fn answer_repeated<A: WriterAnswer>(&mut self, ticket: Ticket<A>, answer: A) {
         self.confirms_existing = true;
         self.answer(ticket, answer);

@@ -84,6 +84,11 @@ impl CommitPlanner<'_> {
                 let gone = Tombstone { deleted_ms, origin: Origin::Issued, version: Version::default(), unknown };
                 self.put_deleted(code, &State::Gone(gone), ticket, decision);
             }
+            // Redis was asked to delete a link that was there, and the stream has brought its end before the reply of Redis: this
+            // request has deleted it, or another one meanwhile. A 404 would say that there was none.
+            CodeState::Held(_) if matches!(decision, FleetDecision::NoReply { was_sent: true, .. }) => {
+                self.answer_repeated(ticket, DeleteAnswer::Deleted);
+            }
             CodeState::Absent | CodeState::Held(_) => {
                 // Another node may have the link, unless this one knows that the code is used up for good.
                 let is_used_up = self.keep_expired_ms.is_none() && before.state().is_some_and(|state| !state.is_free());

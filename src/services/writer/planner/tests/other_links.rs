@@ -83,3 +83,19 @@ fn link_of_a_node_alone_is_not_the_one_that_a_fleet_has_deleted() {
     let next = written.flatten().expect("a link");
     assert_eq!(rules::offer(Some(&gone), &next), Verdict::Accepted(next), "Redis would keep the tombstone");
 }
+
+/// Such a delete was once answered with 404 if the code was used up, and with 503 otherwise.
+#[test]
+fn delete_whose_end_comes_before_its_reply_is_confirmed() {
+    for origin in [Origin::Issued, Origin::Custom] {
+        let stored = CodeState::Held(state(origin, 1, 7).deleted(NOW));
+        let order = delete_on(FleetDecision::NoReply { was_sent: true, may_decide_alone: true });
+        let mut outbox = Outbox::default();
+        let mut plan = CommitPlanner::new(&mut outbox, NOW);
+        plan.add(order, |_| stored.clone());
+        assert!(plan.confirms_existing(), "the answer waits for the sync of the tombstone");
+        let (writes, effects) = plan.finish();
+        assert_eq!(effects.first().and_then(answer_of), Some(DeleteAnswer::Deleted.into()), "{origin:?}");
+        assert!(writes.states.is_empty(), "the tombstone stays");
+    }
+}
