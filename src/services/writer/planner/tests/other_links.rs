@@ -84,7 +84,7 @@ fn link_of_a_node_alone_is_not_the_one_that_a_fleet_has_deleted() {
     assert_eq!(rules::offer(Some(&gone), &next), Verdict::Accepted(next), "Redis would keep the tombstone");
 }
 
-/// Such a delete was once answered with 404 if the code was used up, and with 503 otherwise.
+/// The answer was once 404 if the code was used up, and 503 otherwise.
 #[test]
 fn delete_whose_end_comes_before_its_reply_is_confirmed() {
     for origin in [Origin::Issued, Origin::Custom] {
