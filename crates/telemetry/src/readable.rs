@@ -48,7 +48,7 @@ pub fn latency(micros: f64) -> String {
     format!("{} {unit}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// A latency of so many microseconds, with two significant digits: `9.9 µs`, `160 µs`, `1.2 ms`, `15 ms`.
+/// A latency in microseconds as text with two significant digits: `9.9 µs`, `160 µs`, `1.2 ms`, `15 ms`.
 pub fn rounded_latency(micros: f64) -> String {
     if micros < 0.1 {
         return "0 µs".to_owned();

@@ -503,7 +503,7 @@ mod tests {
         let fleet = context(dir.path());
         let ((writer, _orders), (_outbox, deliveries)) = (sync_channel(8), channel());
         let mut follower = prepare(&fleet, writer, deliveries).unwrap();
-        // All streams with a position answer: there is none.
+        // No stream has a position yet, so no stream can fail to answer.
         assert!(follower.read().is_err(), "Redis does not name the ends of the others");
         assert!(follower.has_caught_up());
     }

@@ -97,7 +97,7 @@ pub(super) trait LinkSink {
     /// Takes a link by its sort key and its place by age.
     fn offer(&mut self, key: &[u8], place: LinkPosition);
 
-    /// Says how the scan continues, after so many links more.
+    /// Says how the scan continues, after `links` more links.
     fn look(&mut self, links: u64) -> ScanStep;
 }
 

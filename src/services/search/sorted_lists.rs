@@ -370,7 +370,7 @@ impl SortedLists {
         self.lock().begin(Instant::now())
     }
 
-    /// Begins to sort a list of at least so many links in files of the folder.
+    /// Starts the sort of a list with at least `links_min` links in files of the folder.
     ///
     /// # Errors
     /// If the disk fails or has too little room.

@@ -44,8 +44,8 @@ fn saved(browser: &Browser, number: usize) -> Vec<String> {
     text.as_str().unwrap().lines().map(str::to_owned).collect()
 }
 
-/// Script: how many pixels are free at the end of each row of cards, where it is more than none. Browsers do not lay out
-/// folded content anew, so its rows still have the width of an earlier window.
+/// Script: how many pixels are free at the end of each row of cards, where it is more than none. After a
+/// resize, browsers do not lay out folded content, so its rows keep their former width.
 const GAPS: &str =
     "[...document.querySelectorAll('main .cards')].filter((all) => all.checkVisibility()).flatMap((all) => {
     const { right } = all.getBoundingClientRect();

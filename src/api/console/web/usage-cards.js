@@ -67,7 +67,7 @@ function visitTiles(summary, bothOf) {
   ];
 }
 
-/** What stands in the place of a change. */
+/** A muted text for numbers that have no percentage of change. */
 const noChange = (said) => h("span", { class: "change soft" }, said);
 
 /** A change with the number that it began at: "+12% from 1,340". A neutral one is neither good nor bad. What began at 0 has no percentage. */

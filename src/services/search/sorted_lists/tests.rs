@@ -38,7 +38,7 @@ fn by_title(filter: Filter) -> ListQuery {
     ListQuery { filter, order, page: 1, per_page: 10, cursor: None, asker: None }
 }
 
-/// Returns a catalog of so many links.
+/// Returns a catalog of `count` links.
 fn links(count: u64) -> CatalogModel {
     let model = CatalogModel::with_signatures(0);
     model.commit((0..count).map(numbered));
